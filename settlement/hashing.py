@@ -1,0 +1,39 @@
+"""Keccak-256 and the domain tags that keep one kind of hash from being taken for another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from Crypto.Hash import keccak as _keccak
+
+ZERO32: Final = bytes(32)
+ZERO_ADDRESS: Final = bytes(20)
+
+# One ASCII domain string per hash that is not an EIP-712 struct or a tree node.
+TAG_CONTEXT: Final = b"verdraft/context/1"
+TAG_SEED: Final = b"verdraft/seed/1"
+TAG_CLIENT_SEED: Final = b"verdraft/client-seed/1"
+TAG_NONCE: Final = b"verdraft/nonce/1"
+TAG_CHAIN: Final = b"verdraft/chain/1"
+TAG_COIN: Final = b"verdraft/coin/1"
+TAG_DRAW: Final = b"verdraft/draw/1"
+TAG_NOISE: Final = b"verdraft/noise/1"
+TAG_KEPT: Final = b"verdraft/kept/1"
+TAG_TOP: Final = b"verdraft/top/1"
+TAG_FINGERPRINT: Final = b"verdraft/fingerprint/1"
+TAG_SAMPLE: Final = b"verdraft/sample/1"
+TAG_STOP_STRING: Final = b"verdraft/stop-string/1"
+TAG_ANNOUNCE: Final = b"verdraft/announce/1"
+
+
+def keccak256(*parts: bytes) -> bytes:
+    """Keccak-256 (Ethereum's, not NIST SHA-3) of the concatenation of `parts`: 32 bytes."""
+    digest = _keccak.new(digest_bits=256)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def uint(value: int, size: int) -> bytes:
+    """`value` as `size` big-endian bytes; OverflowError if it does not fit."""
+    return value.to_bytes(size, "big")
