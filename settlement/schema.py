@@ -12,7 +12,7 @@ import dataclasses
 import re
 import struct
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Self, get_args, get_type_hints
 
 from settlement.hashing import keccak256
@@ -165,8 +165,7 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-@cache
-def _specs(cls: type[Record]) -> tuple[FieldSpec, ...]:
+def _read_specs(cls: type[Record]) -> tuple[FieldSpec, ...]:
     hints = get_type_hints(cls, include_extras=True)
     specs = []
     for field in dataclasses.fields(cls):
@@ -181,17 +180,29 @@ def _specs(cls: type[Record]) -> tuple[FieldSpec, ...]:
     return tuple(specs)
 
 
-@cache
-def _type_string(cls: type[Record]) -> str:
-    inner = ",".join(f"{spec.type_name} {spec.solidity_name}" for spec in _specs(cls))
-    return f"{cls.__name__}({inner})"
+@dataclass(frozen=True)
+class _Shape:
+    """What follows from a record class alone, worked out once per class."""
+
+    specs: tuple[FieldSpec, ...]
+    type_string: str
+    type_hash: bytes
 
 
-@cache
-def _type_hash(cls: type[Record]) -> bytes:
-    return keccak256(_type_string(cls).encode())
+_SHAPES: Final[dict[type, _Shape]] = {}
 
 
+def _shape(cls: type[Record]) -> _Shape:
+    shape = _SHAPES.get(cls)
+    if shape is None:
+        specs = _read_specs(cls)
+        inner = ",".join(f"{spec.type_name} {spec.solidity_name}" for spec in specs)
+        text = f"{cls.__name__}({inner})"
+        shape = _SHAPES[cls] = _Shape(specs, text, keccak256(text.encode()))
+    return shape
+
+
+@dataclass(frozen=True)
 class Record:
     """Base of every committed, signed or paid record: a frozen dataclass of annotated fields.
 
@@ -203,39 +214,39 @@ class Record:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for spec in _specs(type(self)):
+        for spec in _shape(type(self)).specs:
             spec.check(name, getattr(self, spec.name))
 
     @classmethod
     def specs(cls) -> tuple[FieldSpec, ...]:
-        return _specs(cls)
+        return _shape(cls).specs
 
     @classmethod
     def type_string(cls) -> str:
         """EIP-712 `encodeType`, e.g. `Verdict(bytes32 startHash,uint32 round,…)`."""
-        return _type_string(cls)
+        return _shape(cls).type_string
 
     @classmethod
     def type_hash(cls) -> bytes:
-        return _type_hash(cls)
+        return _shape(cls).type_hash
 
     @cached_property
     def struct_hash(self) -> bytes:
         """EIP-712 `hashStruct`: keccak256(typeHash ‖ encodeData), 32 bytes."""
-        words = [spec.eip712_word(getattr(self, spec.name)) for spec in _specs(type(self))]
-        return keccak256(_type_hash(type(self)), *words)
+        words = [spec.eip712_word(getattr(self, spec.name)) for spec in _shape(type(self)).specs]
+        return keccak256(_shape(type(self)).type_hash, *words)
 
     @cached_property
     def leaf_hash(self) -> bytes:
         """keccak256(0x00 ‖ typeHash ‖ abi.encode(fields)), for records with static fields."""
-        words = [spec.abi_words(getattr(self, spec.name)) for spec in _specs(type(self))]
-        return keccak256(LEAF_PREFIX, _type_hash(type(self)), *words)
+        words = [spec.abi_words(getattr(self, spec.name)) for spec in _shape(type(self)).specs]
+        return keccak256(LEAF_PREFIX, _shape(type(self)).type_hash, *words)
 
     def to_wire(self) -> bytes:
         """Tag byte, then each field at its own width, big-endian; dynamic arrays after a uint16
         count. One record has exactly one wire form."""
         out = [bytes([self.WIRE_TAG])]
-        for spec in _specs(type(self)):
+        for spec in _shape(type(self)).specs:
             value = getattr(self, spec.name)
             if spec.length is None:
                 out.append(spec.element.pack(value))
@@ -268,7 +279,7 @@ class Record:
             at += size
             return raw[at - size : at]
 
-        for spec in _specs(cls):
+        for spec in _shape(cls).specs:
             count = spec.length
             if count is not None and count < 0:
                 (count,) = struct.unpack(">H", take(spec, 2))
@@ -291,7 +302,7 @@ class Record:
         """A JSON object under the Solidity names; bytes as 0x…, integers over 32 bits as
         strings."""
         out: dict[str, Any] = {}
-        for spec in _specs(type(self)):
+        for spec in _shape(type(self)).specs:
             value = getattr(self, spec.name)
             if spec.length is None:
                 out[spec.solidity_name] = spec.element.to_json(value)
@@ -304,12 +315,12 @@ class Record:
         """The inverse of `to_json`; RecordError on a missing, unknown or wrong field."""
         if not isinstance(data, dict):
             raise RecordError(cls.__name__, "(all)", "not an object", data)
-        known = {spec.solidity_name for spec in _specs(cls)}
+        known = {spec.solidity_name for spec in _shape(cls).specs}
         unknown = set(data) - known
         if unknown:
             raise RecordError(cls.__name__, sorted(unknown)[0], "no such field")
         values: dict[str, Any] = {}
-        for spec in _specs(cls):
+        for spec in _shape(cls).specs:
             if spec.solidity_name not in data:
                 raise RecordError(cls.__name__, spec.name, "missing")
             value = data[spec.solidity_name]
@@ -328,7 +339,7 @@ class Record:
         """The fields in order, as a contract call through web3 takes them."""
         return tuple(
             list(value) if isinstance(value, tuple) else value
-            for value in (getattr(self, spec.name) for spec in _specs(type(self)))
+            for value in (getattr(self, spec.name) for spec in _shape(type(self)).specs)
         )
 
 
