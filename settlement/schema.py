@@ -82,7 +82,7 @@ class _Element:
         if self.name == "bytes32":
             return bytes(value)
         if self.name == "address":
-            return bytes(12) + value
+            return bytes(12) + bytes(value)
         return int(value).to_bytes(32, "big", signed=self.low < 0)
 
     def pack(self, value: Any) -> bytes:
