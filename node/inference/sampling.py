@@ -1,0 +1,282 @@
+"""From logits to integer scores: the processors both sides of a session apply, in one order.
+
+The order, which is part of what an order's parameters mean:
+
+1. repetition penalty over prompt and output (a positive logit is divided by it, a negative one
+   multiplied: CTRL, arXiv 1909.05858), then presence and frequency penalties over the output;
+2. temperature and the fixed-point grid in one step: ``rint(float64(z) * 2**40 / t)`` with the
+   temperature t in Q16, giving scores in Q24 (protocol section 4). Everything after is integers,
+   but for the probabilities that top-p and rejection mode need;
+3. top-k, then top-p over what top-k left. A filter is one number, the *cut-off*: a token is kept
+   iff its score is at least that, so ties at the cut-off stay together.
+
+Greedy mode has temperature 1 for its scores and ignores the filters: they never remove a maximum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import torch
+
+from settlement.records import NO_CUTOFF, Q16, SCORE_BITS, Mode, Order
+
+Q24: Final = 1 << SCORE_BITS
+# Scores are clamped here so that score + noise (|noise| < 2**30) can never wrap.
+SCORE_LIMIT: Final = 1 << 61
+# How many of the best tokens top-p looks at before it sorts the whole vocabulary.
+_TOP_P_HEAD: Final = 256
+
+
+class SamplingError(ValueError):
+    """A sampling parameter is out of range."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """What decides, with prompt, model and seed, which tokens come out. Integers, as in an order.
+
+    Attributes:
+        mode: acceptance rule.
+        temperature: times 2**16, in (0, 16 * 2**16]; 0 exactly in greedy mode.
+        top_k: keep the k best scores; 0 keeps all.
+        top_p: times 2**16; keep the smallest set of best scores with this mass; 2**16 keeps all.
+        repetition_penalty: times 2**16; 2**16 is none.
+        presence_penalty: times 2**16, subtracted from a logit already in the output.
+        frequency_penalty: times 2**16, subtracted once per occurrence in the output.
+        relax_tau: Q24 score units (protocol: "Relaxed acceptance"); 0 is strict.
+        key_target_surprisal, key_draft_surprisal: Q16 nats; above, a position is strict.
+        key_overlap: Q16 of 1 - overlap with the draft's top-8; above, a position is strict.
+
+    Raises:
+        SamplingError: a value is out of range; the message names it.
+    """
+
+    mode: Mode = Mode.COUPLED
+    temperature: int = Q16
+    top_k: int = 0
+    top_p: int = Q16
+    repetition_penalty: int = Q16
+    presence_penalty: int = 0
+    frequency_penalty: int = 0
+    relax_tau: int = 0
+    key_target_surprisal: int = 0
+    key_draft_surprisal: int = 0
+    key_overlap: int = 0
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, name: str, advice: str) -> None:
+            if not ok:
+                raise SamplingError(f"{name} = {getattr(self, name)}: {advice}")
+
+        if self.mode == Mode.GREEDY:
+            need(self.temperature == 0, "temperature", "must be 0 in greedy mode")
+        else:
+            need(
+                0 < self.temperature <= 16 * Q16,
+                "temperature",
+                "must be in (0, 2**20]; for temperature 0 use greedy mode",
+            )
+        need(self.top_k >= 0, "top_k", "must be at least 0 (0 keeps all)")
+        need(0 < self.top_p <= Q16, "top_p", "must be in (0, 2**16]")
+        need(
+            Q16 // 16 <= self.repetition_penalty <= 16 * Q16,
+            "repetition_penalty",
+            "must be 1/16 to 16, times 2**16",
+        )
+        need(abs(self.presence_penalty) <= 16 * Q16, "presence_penalty", "must be within +-16")
+        need(abs(self.frequency_penalty) <= 16 * Q16, "frequency_penalty", "must be within +-16")
+        need(0 <= self.relax_tau < 1 << 32, "relax_tau", "must be a uint32")
+        if self.relax_tau and self.mode == Mode.REJECTION:
+            raise SamplingError(f"relax_tau = {self.relax_tau}: needs greedy or coupled mode")
+
+    @property
+    def has_penalties(self) -> bool:
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return penalties != (Q16, 0, 0)
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether a cut-off can differ from NO_CUTOFF."""
+        return self.mode != Mode.GREEDY and (self.top_k > 0 or self.top_p < Q16)
+
+    @property
+    def score_temperature(self) -> int:
+        """The divisor of the score grid, Q16."""
+        return Q16 if self.mode == Mode.GREEDY else self.temperature
+
+    @classmethod
+    def from_order(cls, order: Order) -> SamplingParams:
+        return cls(
+            mode=Mode(order.mode),
+            **{f.name: getattr(order, f.name) for f in fields(cls) if f.name != "mode"},
+        )
+
+    @classmethod
+    def from_floats(
+        cls,
+        mode: Mode | str = Mode.COUPLED,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        repetition: float = 1.0,
+        presence: float = 0.0,
+        frequency: float = 0.0,
+    ) -> SamplingParams:
+        """From the units people use. Temperature 0 means greedy, and greedy temperature 0."""
+        if isinstance(mode, str):
+            if mode.upper() not in Mode.__members__:
+                names = ", ".join(name.lower() for name in Mode.__members__)
+                raise SamplingError(f"mode = {mode!r}: must be one of {names}")
+            mode = Mode[mode.upper()]
+        if temperature == 0 or mode == Mode.GREEDY:
+            mode, temperature = Mode.GREEDY, 0.0
+        return cls(
+            mode=mode,
+            temperature=round(temperature * Q16),
+            top_k=top_k,
+            top_p=round(top_p * Q16),
+            repetition_penalty=round(repetition * Q16),
+            presence_penalty=round(presence * Q16),
+            frequency_penalty=round(frequency * Q16),
+        )
+
+
+class History:
+    """The tokens that penalties look at: the prompt's as a set, the output's with counts."""
+
+    def __init__(self, prompt_ids: Sequence[int], output_ids: Sequence[int] = ()) -> None:
+        self._prompt = frozenset(prompt_ids)
+        self._output = Counter(output_ids)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Append emitted tokens."""
+        self._output.update(tokens)
+
+    def window(self, drafts: Sequence[int], rows: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """What row i sees: the committed tokens and drafts[:i].
+
+        Returns:
+            ids: the token ids seen by any row (m of them).
+            seen: bool[rows, m], in prompt or output as that row sees it.
+            counts: int64[rows, m], times in the output as that row sees it.
+        """
+        ids = sorted(self._prompt | self._output.keys() | set(drafts))
+        index = {token: i for i, token in enumerate(ids)}
+        counts = np.zeros((rows, len(ids)), dtype=np.int64)
+        counts[:] = [self._output[token] for token in ids]
+        for i, token in enumerate(drafts[: rows - 1]):
+            counts[i + 1 :, index[token]] += 1
+        in_prompt = np.fromiter((token in self._prompt for token in ids), bool, len(ids))
+        return ids, (counts > 0) | in_prompt, counts
+
+
+def penalised(
+    logits: torch.Tensor,
+    params: SamplingParams,
+    history: History,
+    drafts: Sequence[int] = (),
+    columns: np.ndarray | None = None,
+) -> torch.Tensor:
+    """Step 1 of the module's order, in float64.
+
+    Args:
+        logits: float[n, V]; row i predicts the token after drafts[:i].
+        columns: int64[vocabulary] mapping a token id to its column, -1 where it has none; for a
+            head over part of the vocabulary.
+
+    Returns:
+        float64[n, V], a new tensor.
+    """
+    z = logits.double()
+    if not params.has_penalties:
+        return z
+    ids, seen, counts = history.window(drafts, len(logits))
+    if not ids:
+        return z
+    at = np.asarray(ids, dtype=np.int64)
+    if columns is not None:
+        at = columns[at]
+        seen, counts, at = seen[:, at >= 0], counts[:, at >= 0], at[at >= 0]
+    where = torch.from_numpy(at).to(z.device)
+    old = z[:, where]
+    repetition = params.repetition_penalty / Q16
+    repeated = torch.where(old > 0, old / repetition, old * repetition)
+    new = torch.where(torch.from_numpy(seen).to(z.device), repeated, old)
+    times = torch.from_numpy(counts).to(z.device)
+    new = (
+        new
+        - (times > 0) * (params.presence_penalty / Q16)
+        - times * (params.frequency_penalty / Q16)
+    )
+    z[:, where] = new
+    return z
+
+
+def fixed_point(z: torch.Tensor, temperature: int) -> torch.Tensor:
+    """Scores in Q24: ``rint(z * 2**40 / temperature)`` as int64, clamped to +-2**61.
+
+    The product is by a power of two and so exact; the quotient rounds once, the same on every
+    IEEE machine. A NaN counts as the lowest score: a broken model must not pick tokens by accident.
+    """
+    scaled = (z.double() * float(1 << 40)) / float(temperature)
+    scaled = torch.nan_to_num(scaled, nan=-float(SCORE_LIMIT))
+    return scaled.clamp_(-float(SCORE_LIMIT), float(SCORE_LIMIT)).round_().to(torch.int64)
+
+
+def cutoffs(scores: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Step 3: the lowest kept score of each row, int64[n]; NO_CUTOFF where nothing is filtered.
+
+    Args:
+        scores: int64[n, V], Q24.
+    """
+    rows, width = scores.shape
+    out = torch.full((rows,), NO_CUTOFF, dtype=torch.int64, device=scores.device)
+    if not params.has_filters:
+        return out
+    if 0 < params.top_k < width:
+        out = torch.topk(scores, params.top_k, dim=1).values[:, -1]
+    if params.top_p < Q16:
+        out = torch.maximum(out, _top_p_cutoffs(scores, out, params.top_p / Q16))
+    return out
+
+
+def _top_p_cutoffs(scores: torch.Tensor, floor: torch.Tensor, top_p: float) -> torch.Tensor:
+    width = scores.shape[1]
+    total = weights(scores, floor).sum(dim=1, keepdim=True)
+    for head in (min(_TOP_P_HEAD, width), width):
+        best = torch.topk(scores, head, dim=1).values
+        mass = (weights(best, floor) / total).cumsum(dim=1)
+        reached = mass >= top_p
+        if head == width or bool(reached[:, -1].all()):
+            break
+    # Rounding can leave the last sum a hair under a top_p close to 1: then all is kept.
+    first = torch.where(reached.any(dim=1), reached.int().argmax(dim=1), head - 1)
+    return best.gather(1, first[:, None])[:, 0]
+
+
+def weights(scores: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
+    """Unnormalised probabilities, float64[n, V]: exp(score - row maximum), 0 below the cut-off."""
+    relative = (scores - scores.max(dim=1, keepdim=True).values).double() / float(Q24)
+    return torch.where(scores >= cutoff[:, None], relative.exp(), 0.0)
+
+
+def probabilities(scores: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
+    """The distribution that rejection mode works on: float64[n, V], rows sum to 1."""
+    w = weights(scores, cutoff)
+    return w / w.sum(dim=1, keepdim=True)
+
+
+def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """The largest probability at temperature 1, before penalties and filters, in 16 bits.
+
+    Returns:
+        int64[n] in [0, 65535]: min(floor(p * 2**16), 65535). The alpha buckets are cut from it.
+    """
+    z = logits.float()
+    p = torch.exp(z.max(dim=1).values.double() - torch.logsumexp(z, dim=1).double())
+    return (p * 65536.0).floor().clamp(0, 65535).to(torch.int64)
