@@ -1,0 +1,630 @@
+"""One link: the actor that owns a byte stream to one peer and is its only writer and reader.
+
+Cancelling a write in the middle poisons a libp2p connection: the rest of the frame never comes
+and every other stream on it hangs. So nothing but the link's own writer task touches the pipe;
+callers put whole frames into a bounded queue and wait for an event, and their cancellation ends
+there. Reading never waits for a role: what a role does not take in time is bounded (windows,
+request limits) and answered with a refusal, so a peer's slow reader or slow handler stalls nobody.
+
+The same code runs over libp2p and over the in-memory network; a `Pipe` is all it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from node.network import framing
+from node.network.errors import (
+    Busy,
+    DeadlineExceeded,
+    FrameTooLarge,
+    MalformedFrame,
+    PeerClosed,
+    Refused,
+)
+from node.network.framing import Frame, FrameDecoder, FrameType, Reason, Status
+
+if TYPE_CHECKING:
+    from node.network.switchboard import Switchboard
+    from node.network.transport import RequestHandler
+
+# What a queued or buffered message costs beyond its bytes, so that empty messages are not free.
+MESSAGE_COST = 256
+_WRITE_BATCH = 64 * 1024
+
+
+class Pipe(Protocol):
+    """A byte stream to an authenticated peer. Used by exactly one reader and one writer task."""
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Writes whole frames. Raises any Exception when the stream is gone."""
+
+    async def receive(self) -> bytes:
+        """Some bytes; empty at the end, however the stream ended. Cancelling it is safe."""
+
+    async def abort(self) -> None:
+        """Ends the stream at once. Never raises and never waits for the peer."""
+
+
+@dataclass
+class _Pending:
+    """A caller waiting for a RESPONSE or OPENED."""
+
+    done: trio.Event = field(default_factory=trio.Event)
+    result: bytes | Exception | None = None
+
+    def settle(self, result: bytes | Exception) -> None:
+        if self.result is None:
+            self.result = result
+            self.done.set()
+
+
+class _OutQueue:
+    """Frames on their way to the writer: control frames first, then messages in order."""
+
+    def __init__(self, max_bytes: int, max_control: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_control = max_control
+        self._control: deque[bytes] = deque()
+        self._messages: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = trio.Event()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def put_control(self, data: bytes) -> bool:
+        """False when a peer that makes us answer does not read the answers."""
+        if len(self._control) >= self._max_control:
+            return False
+        self._control.append(data)
+        self._wake()
+        return True
+
+    async def put(self, data: bytes) -> None:
+        while self._bytes and self._bytes + len(data) > self._max_bytes:
+            await self._changed.wait()
+        self._messages.append(data)
+        self._bytes += len(data)
+        self._wake()
+
+    def put_last(self, data: bytes) -> None:
+        """Behind all messages, over the bound if need be: for the one CLOSE of each channel."""
+        self._messages.append(data)
+        self._bytes += len(data)
+        self._wake()
+
+    @property
+    def empty(self) -> bool:
+        return not self._control and not self._messages
+
+    async def take(self) -> list[bytes]:
+        while not self._control and not self._messages:
+            await self._changed.wait()
+        batch: list[bytes] = list(self._control)
+        self._control.clear()
+        size = sum(map(len, batch))
+        while self._messages and (not batch or size + len(self._messages[0]) <= _WRITE_BATCH):
+            data = self._messages.popleft()
+            size += len(data)
+            self._bytes -= len(data)
+            batch.append(data)
+        self._wake()
+        return batch
+
+
+class LinkChannel:
+    """`transport.Channel` over one link. `sent` and `consumed` are cumulative costs."""
+
+    def __init__(self, link: PeerLink, id_: int, kind: int) -> None:
+        self._link = link
+        self.id = id_
+        self._kind = kind
+        self._inbox: deque[tuple[int, bytes]] = deque()
+        self._held = 0
+        self._consumed = 0
+        self._credited = 0
+        self._sent = 0
+        self._acknowledged = 0
+        self._changed = trio.Event()
+        self._closed: PeerClosed | None = None
+
+    @property
+    def peer(self) -> bytes:
+        return self._link.remote
+
+    @property
+    def kind(self) -> int:
+        return self._kind
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def send(self, message: bytes) -> None:
+        cost = len(message) + MESSAGE_COST
+        window = self._link.limits.channel_window
+        while self._closed is None:
+            behind = self._sent - self._acknowledged
+            if behind <= 0 or behind + cost <= window:
+                break
+            await self._changed.wait()
+        if self._closed is not None:
+            raise self._closed
+        frame = Frame(FrameType.DATA, self.id, self._kind, mark=self._sent + cost, payload=message)
+        data = self._link.encode(frame)
+        self._sent += cost
+        await self._link.enqueue(data)
+
+    async def receive(self) -> bytes:
+        while not self._inbox:
+            if self._closed is not None:
+                raise self._closed
+            await self._changed.wait()
+        mark, message = self._inbox.popleft()
+        self._held -= len(message) + MESSAGE_COST
+        self._consumed = max(self._consumed, mark)
+        # A quarter window between credits keeps them rare and the sender moving.
+        if (
+            self._closed is None
+            and self._consumed - self._credited >= self._link.limits.channel_window // 4
+        ):
+            self._credited = self._consumed
+            self._link.control(Frame(FrameType.CREDIT, self.id, mark=self._consumed))
+        return message
+
+    def close(self, reason: str = "") -> None:
+        self._shut(reason or "closed here", Status.CLOSED)
+
+    def fail(self, reason: str) -> None:
+        if self._closed is None:
+            self._link.board.count("malformed")
+        self._shut(reason, Status.MALFORMED)
+
+    def _shut(self, reason: str, status: Status) -> None:
+        if self._closed is None:
+            body = framing.encode_reason(Reason(reason))
+            self._link.last(Frame(FrameType.CLOSE, self.id, status=status, payload=body))
+            self.end(reason)
+
+    # Below: called by the link.
+
+    def end(self, reason: str) -> None:
+        if self._closed is None:
+            self._closed = PeerClosed(self.peer, reason)
+            self._link.channels.pop(self.id, None)
+            self._wake()
+
+    def deliver(self, frame: Frame) -> None:
+        cost = len(frame.payload) + MESSAGE_COST
+        # The sender keeps within one window, or one message; twice that allows for messages
+        # that a lossy network reordered, and more is a peer that ignores the window.
+        allowed = 2 * max(self._link.limits.channel_window, cost)
+        if self._held + cost > allowed:
+            self._link.board.count("flow_violations")
+            self._shut(f"{self._held + cost} bytes sent past the window", Status.FLOW)
+            return
+        self._held += cost
+        self._inbox.append((frame.mark, frame.payload))
+        self._wake()
+
+    def credit(self, mark: int) -> None:
+        if mark > self._sent:
+            raise MalformedFrame("credit for more than was sent", mark)
+        self._acknowledged = max(self._acknowledged, mark)
+        self._wake()
+
+
+class PeerLink:
+    """A handshake, then requests, responses and channels over one pipe until it ends.
+
+    Args:
+        board: the node's switchboard, which owns handlers, limits and counters.
+        remote: the peer's authenticated operator address.
+        initiator: whether this side dialled; its channels have odd numbers.
+    """
+
+    def __init__(self, board: Switchboard, pipe: Pipe, remote: bytes, *, initiator: bool) -> None:
+        self.board = board
+        self.limits = board.limits
+        self.remote = remote
+        self.initiator = initiator
+        self.channels: dict[int, LinkChannel] = {}
+        self.boot: bytes | None = None
+        self.rtt: float | None = None
+        self.closing: str | None = None
+        self._pipe = pipe
+        self._out = _OutQueue(self.limits.outbound_queue, self.limits.control_queue)
+        self._requests: dict[int, _Pending] = {}
+        self._opening: dict[int, _Pending] = {}
+        self._next_request = 1
+        self._next_channel = 1 if initiator else 2
+        self._running_requests = 0
+        self._running_bytes = 0
+        self._pings: dict[int, float] = {}
+        self._last_heard = trio.current_time()
+        self._last_used = self._last_heard
+        self._scope = trio.CancelScope()
+        self._pong_queued = False
+        self._mid_write = False
+        self._goodbye: Frame | None = None
+        self._last_opened = 0
+
+    # Life.
+
+    async def run(self, ready: Callable[[PeerLink], None]) -> None:
+        """Runs until the link ends; `ready` is called once after the handshake.
+
+        Never raises but for cancellation: what went wrong is in `closing` and the counters.
+        """
+        decoder = FrameDecoder(self.board.payload_cap)
+        try:
+            with self._scope:
+                backlog = await self._shake_hands(decoder)
+                if backlog is not None and self.closing is None:
+                    ready(self)
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._write)
+                        nursery.start_soon(self._ping)
+                        await self._read(decoder, backlog)
+                        nursery.cancel_scope.cancel()
+        finally:
+            self._finish()
+            with trio.CancelScope(shield=True):
+                await self._farewell()
+                await self._pipe.abort()
+
+    def stop(self, reason: str, status: int = Status.CLOSED) -> None:
+        """Ends the link; the peer is told `reason` if it still reads."""
+        if self.closing is None:
+            self.closing = reason
+            self._goodbye = Frame(
+                FrameType.GOODBYE,
+                status=status,
+                payload=framing.encode_reason(Reason(reason)),
+            )
+        self._scope.cancel()
+
+    async def _farewell(self) -> None:
+        """What is still queued and the reason, unless a write was cut short: then the peer could
+        make no sense of more bytes."""
+        if self._goodbye is None or self._mid_write:
+            return
+        with trio.move_on_after(0.5):
+            try:
+                while self._goodbye.status == Status.CLOSED and not self._out.empty:
+                    await self._pipe.send(await self._out.take())
+                await self._pipe.send([framing.encode(self._goodbye)])
+            except Exception:
+                self.board.count("farewell_unsent")
+
+    def _finish(self) -> None:
+        reason = self.closing or "the link was cancelled"
+        self.closing = reason
+        error = PeerClosed(self.remote, reason)
+        for pending in (*self._requests.values(), *self._opening.values()):
+            pending.settle(error)
+        for channel in list(self.channels.values()):
+            channel.end(reason)
+
+    async def _shake_hands(self, decoder: FrameDecoder) -> list[Frame] | None:
+        """Both HELLOs within the deadline; returns frames that came right behind the peer's."""
+        mine = Frame(FrameType.HELLO, payload=framing.encode_hello(self.board.hello))
+        frames: list[Frame] = []
+        with trio.move_on_after(self.limits.handshake_timeout) as scope:
+            try:
+                await self._pipe.send([framing.encode(mine)])
+                while not frames:
+                    data = await self._pipe.receive()
+                    if not data:
+                        self.closing = "ended during the handshake"
+                        return None
+                    frames.extend(decoder.feed(data))
+                if frames[0].type is not FrameType.HELLO:
+                    if frames[0].type is FrameType.GOODBYE:
+                        self.closing = framing.decode_reason(frames[0].payload).text
+                        return None
+                    raise MalformedFrame("HELLO comes first", frames[0].type.name)
+                theirs = framing.decode_hello(frames[0].payload)
+            except MalformedFrame as error:
+                self.malformed(error)
+                return None
+            except Exception as error:
+                self.closing = f"handshake failed: {type(error).__name__}: {error}"
+                return None
+        if scope.cancelled_caught:
+            self.board.count("silent")
+            self.stop(f"no HELLO within {self.limits.handshake_timeout} s", Status.DEADLINE)
+            return None
+        if theirs.deployment != self.board.hello.deployment:
+            self.board.count("wrong_deployment")
+            self.stop(
+                f"this is deployment 0x{self.board.hello.deployment.hex()}", Status.WRONG_DEPLOYMENT
+            )
+            return None
+        self.boot = theirs.boot
+        return frames[1:]
+
+    # The three tasks.
+
+    async def _read(self, decoder: FrameDecoder, backlog: list[Frame]) -> None:
+        try:
+            for frame in backlog:
+                self._dispatch(frame)
+            while True:
+                data = await self._pipe.receive()
+                self._last_heard = trio.current_time()
+                if not data:
+                    # A killed peer ends anywhere; half a frame is no offence.
+                    if decoder.buffered:
+                        self.board.count("cut_short")
+                    self.closing = self.closing or "the peer ended the link"
+                    return
+                for frame in decoder.feed(data):
+                    self._dispatch(frame)
+        except MalformedFrame as error:
+            self.malformed(error)
+        except Exception as error:
+            self.closing = self.closing or f"read failed: {type(error).__name__}: {error}"
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                batch = await self._out.take()
+                self._pong_queued = False
+                self._mid_write = True
+                with trio.fail_after(self.limits.write_timeout):
+                    await self._pipe.send(batch)
+                self._mid_write = False
+        except trio.TooSlowError:
+            self.board.count("unread_peers")
+            self.closing = self.closing or "the peer does not read"
+        except Exception as error:
+            self.closing = self.closing or f"write failed: {type(error).__name__}: {error}"
+        self._scope.cancel()
+
+    async def _ping(self) -> None:
+        nonce = 0
+        while True:
+            now = trio.current_time()
+            if now - self._last_heard > self.limits.dead_after:
+                self.board.count("dead_peers")
+                self.closing = self.closing or f"nothing heard for {self.limits.dead_after} s"
+                self._scope.cancel()
+                return
+            if not self.channels and not self._requests and not self._running_requests:
+                if now - self._last_used > self.limits.idle_after:
+                    self.stop("idle")
+                    return
+            else:
+                self._last_used = now
+            nonce += 1
+            self._pings = {nonce: now}
+            self.control(Frame(FrameType.PING, mark=nonce))
+            await trio.sleep(self.limits.ping_interval)
+
+    def malformed(self, error: MalformedFrame) -> None:
+        self.board.count("oversize" if isinstance(error, FrameTooLarge) else "malformed")
+        self.board.log("malformed", peer=self.remote, reason=error.reason)
+        status = Status.TOO_LARGE if isinstance(error, FrameTooLarge) else Status.MALFORMED
+        self.stop(error.reason, status)
+
+    # Sending.
+
+    def encode(self, frame: Frame) -> bytes:
+        return framing.encode(frame, self.board.payload_cap)
+
+    async def enqueue(self, data: bytes) -> None:
+        self._last_used = trio.current_time()
+        await self._out.put(data)
+
+    def control(self, frame: Frame) -> None:
+        """Queues a small frame without waiting."""
+        if not self._out.put_control(self.encode(frame)):
+            self.board.count("unread_peers")
+            self.closing = self.closing or "the peer does not read its answers"
+            self._scope.cancel()
+
+    def last(self, frame: Frame) -> None:
+        """Queues a small frame behind the messages already queued, without waiting."""
+        self._out.put_last(self.encode(frame))
+
+    async def request(self, kind: int, payload: bytes, deadline: float) -> bytes:
+        id_ = self._next_request
+        budget = max(1, min(math.ceil(deadline * 1000), 0xFFFFFFFF))
+        data = self.encode(Frame(FrameType.REQUEST, id_, kind, budget_ms=budget, payload=payload))
+        self._next_request += 1
+        return await self._await(self._requests, id_, data, deadline, f"kind {kind}")
+
+    async def open(self, kind: int, deadline: float) -> LinkChannel:
+        if len(self.channels) >= self.limits.channels_per_peer:
+            raise Busy(f"{len(self.channels)} channels with this peer already", None, self.remote)
+        id_ = self._next_channel
+        self._next_channel += 2
+        # Made before the peer's answer: its first message may ride right behind OPENED.
+        channel = LinkChannel(self, id_, kind)
+        self.channels[id_] = channel
+        budget = max(1, min(math.ceil(deadline * 1000), 0xFFFFFFFF))
+        data = self.encode(Frame(FrameType.OPEN, id_, kind, budget_ms=budget))
+        opened = False
+        try:
+            await self._await(self._opening, id_, data, deadline, f"open of kind {kind}")
+            opened = True
+        finally:
+            if not opened:
+                channel.close("never opened")
+        return channel
+
+    async def _await(
+        self, table: dict[int, _Pending], id_: int, data: bytes, deadline: float, what: str
+    ) -> bytes:
+        if self.closing is not None:
+            raise PeerClosed(self.remote, self.closing)
+        pending = _Pending()
+        table[id_] = pending
+        try:
+            with trio.move_on_after(deadline):
+                await self.enqueue(data)
+                await pending.done.wait()
+        finally:
+            table.pop(id_, None)
+        if pending.result is None:
+            self.board.count("deadlines")
+            raise DeadlineExceeded(self.remote, what, deadline)
+        if isinstance(pending.result, Exception):
+            raise pending.result
+        return pending.result
+
+    # Receiving. Nothing here waits.
+
+    def _dispatch(self, frame: Frame) -> None:
+        match frame.type:
+            case FrameType.REQUEST:
+                self._on_request(frame)
+            case FrameType.RESPONSE:
+                self._on_response(frame)
+            case FrameType.OPEN:
+                self._on_open(frame)
+            case FrameType.OPENED:
+                if (pending := self._opening.get(frame.id)) is not None:
+                    pending.settle(b"")
+            case FrameType.DATA:
+                self._on_data(frame)
+            case FrameType.CREDIT:
+                if (channel := self.channels.get(frame.id)) is not None:
+                    channel.credit(frame.mark)
+            case FrameType.CLOSE:
+                self._on_close(frame)
+            case FrameType.PING:
+                # One answer covers all pings that came before it was written.
+                if not self._pong_queued:
+                    self._pong_queued = True
+                    self.control(Frame(FrameType.PONG, mark=frame.mark))
+            case FrameType.PONG:
+                self._on_pong(frame)
+            case FrameType.GOODBYE:
+                reason = framing.decode_reason(frame.payload)
+                self.closing = self.closing or f"peer: {reason.text}"
+                self._scope.cancel()
+            case FrameType.HELLO:
+                raise MalformedFrame("a second HELLO")
+
+    def _on_pong(self, frame: Frame) -> None:
+        sent = self._pings.pop(frame.mark, None)
+        if sent is None:
+            return
+        sample = trio.current_time() - sent
+        self.rtt = sample if self.rtt is None else 0.75 * self.rtt + 0.25 * sample
+
+    def _refuse(self, frame: Frame, status: int, reason: Reason) -> None:
+        self.board.count("refused")
+        self.control(
+            Frame(
+                FrameType.RESPONSE,
+                frame.id,
+                frame.kind,
+                status=status,
+                payload=framing.encode_reason(reason),
+            )
+        )
+
+    def _on_request(self, frame: Frame) -> None:
+        handler = self.board.request_handler(frame.kind)
+        if handler is None:
+            self._refuse(frame, Status.UNKNOWN_KIND, Reason(f"kind {frame.kind} is not served"))
+            return
+        cost = len(frame.payload) + MESSAGE_COST
+        if (
+            self._running_requests >= self.limits.requests_per_peer
+            or self._running_bytes + cost > self.limits.inbound_per_peer
+            or not self.board.reserve_inbound(cost)
+        ):
+            self._refuse(frame, Status.BUSY, Reason("too many requests at once", 100))
+            return
+        self._running_requests += 1
+        self._running_bytes += cost
+        self.board.spawn(self._answer, frame, cost, handler)
+
+    async def _answer(self, frame: Frame, cost: int, handler: RequestHandler) -> None:
+        try:
+            status, payload = await self.board.call_handler(
+                handler, self, frame.payload, frame.budget_ms
+            )
+            if self.closing is not None:
+                return
+            answer = Frame(FrameType.RESPONSE, frame.id, frame.kind, status=status, payload=payload)
+            try:
+                data = self.encode(answer)
+            except FrameTooLarge as error:
+                self.board.log("response_too_large", peer=self.remote, reason=error.reason)
+                self._refuse(frame, Status.FAILED, Reason("the response is too large"))
+                return
+            # A peer that never reads must not keep its handlers alive past the link.
+            with trio.move_on_after(self.limits.write_timeout):
+                await self.enqueue(data)
+        finally:
+            self._running_requests -= 1
+            self._running_bytes -= cost
+            self.board.release_inbound(cost)
+
+    def _on_response(self, frame: Frame) -> None:
+        pending = self._requests.get(frame.id)
+        if pending is None:  # Its caller gave up, or the network repeated it.
+            self.board.count("late_responses")
+            return
+        if frame.status == Status.OK:
+            pending.settle(frame.payload)
+            return
+        pending.settle(self._refusal(frame))
+
+    def _refusal(self, frame: Frame) -> Refused:
+        reason = framing.decode_reason(frame.payload)
+        after = None if reason.retry_after_ms is None else reason.retry_after_ms / 1000
+        if frame.status == Status.BUSY:
+            return Busy(reason.text, after, self.remote)
+        return Refused(frame.status, reason.text, after, self.remote)
+
+    def _on_open(self, frame: Frame) -> None:
+        if frame.id % 2 == (1 if self.initiator else 0):
+            raise MalformedFrame("a channel number of the wrong side", frame.id)
+        if frame.id <= self._last_opened:
+            raise MalformedFrame("a channel number used before", frame.id)
+        self._last_opened = frame.id
+        status, reason = Status.OK, ""
+        handler = self.board.channel_handler(frame.kind)
+        if handler is None:
+            status, reason = Status.UNKNOWN_KIND, f"channels of kind {frame.kind} are not served"
+        elif len(self.channels) >= self.limits.channels_per_peer:
+            status, reason = Status.BUSY, "too many channels"
+        if status is not Status.OK:
+            self.board.count("refused")
+            body = framing.encode_reason(Reason(reason))
+            self.control(Frame(FrameType.CLOSE, frame.id, status=status, payload=body))
+            return
+        channel = LinkChannel(self, frame.id, frame.kind)
+        self.channels[frame.id] = channel
+        self.control(Frame(FrameType.OPENED, frame.id))
+        self.board.spawn(self.board.run_channel_handler, handler, channel)
+
+    def _on_data(self, frame: Frame) -> None:
+        channel = self.channels.get(frame.id)
+        if channel is None:  # Closed here while it was on its way.
+            self.board.count("late_messages")
+            return
+        if frame.kind != channel.kind:
+            raise MalformedFrame("a message of another kind than its channel", frame.kind)
+        channel.deliver(frame)
+
+    def _on_close(self, frame: Frame) -> None:
+        reason = framing.decode_reason(frame.payload)
+        if (pending := self._opening.get(frame.id)) is not None:
+            pending.settle(self._refusal(frame))
+        if (channel := self.channels.get(frame.id)) is not None:
+            channel.end(reason.text or "closed by the peer")
