@@ -1,0 +1,253 @@
+"""A node's configuration: one TOML file, read once, checked wholly before anything starts.
+
+Unknown keys are errors (a misspelt limit would otherwise be silently the default), and no value
+may hold a password or key: those live in keystore and password files.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+ROLES: Final = ("client", "drafter", "verifier", "auditor", "bootstrap")
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration file cannot be used: which key, why, and what would do."""
+
+
+@dataclass(frozen=True)
+class IdentityConfig:
+    """Where the operator key lives. The password file must have mode 0600."""
+
+    keystore: Path
+    password_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """The chain that settles. `confirmations`: blocks on top before a block is acted on."""
+
+    rpc_url: str
+    address_book: Path
+    confirmations: int = 1
+    poll_seconds: float = 1.0
+    max_fee_gwei: float = 100.0
+    settle_after_tokens: int = 4096
+    settle_idle_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Where the node listens, and whom it asks first. Addresses are multiaddrs."""
+
+    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/4600",)
+    bootstrap: tuple[str, ...] = ()
+    announce: tuple[str, ...] = ()
+    added_latency_ms: float = 0.0  # devnet only: a slower network, to try windows on
+
+
+@dataclass(frozen=True)
+class ApiConfig:
+    """The private HTTP port: /healthz, /metrics and, on a client, the generate call."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Models by catalogue name, Hugging Face id or folder. `draft = "ngram"` needs no model."""
+
+    target: str = "smollm2-135m-instruct"
+    draft: str = "ngram"
+    revision: str | None = None
+    dtype: str = "float32"
+    device: str = "auto"
+    threads: int = 1
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class PriceConfig:
+    """Token units asked for one accepted token (drafter) or one output token (verifier)."""
+
+    accepted: int = 1_000_000_000_000
+    output: int = 4_000_000_000_000
+
+
+@dataclass(frozen=True)
+class LimitConfig:
+    """Bounds a node keeps towards others."""
+
+    max_prompt_tokens: int = 1024
+    max_new_tokens: int = 1024
+    max_sessions: int = 8
+    max_window: int = 16
+    min_window: int = 0
+    voucher_every: int = 32
+    unsigned_tokens: int = 64
+    round_seconds: float = 60.0
+    resume_seconds: float = 20.0
+    order_seconds: int = 3600
+
+
+@dataclass(frozen=True)
+class JournalConfig:
+    """Durability of the journal (see `journal`) and how long closed sessions are kept."""
+
+    durability: str = "full"
+    retention_hours: float = 24.0 * 30
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Everything one node needs."""
+
+    role: str
+    data_dir: Path
+    identity: IdentityConfig
+    chain: ChainConfig
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    api: ApiConfig = field(default_factory=ApiConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    price: PriceConfig = field(default_factory=PriceConfig)
+    limit: LimitConfig = field(default_factory=LimitConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
+    log: str = "info"
+
+    def __post_init__(self) -> None:
+        def need(good: bool, key: str, value: object, advice: str) -> None:
+            if not good:
+                raise ConfigError(f"{key} = {value!r}: {advice}")
+
+        need(self.role in ROLES, "role", self.role, f"one of {', '.join(ROLES)}")
+        need(
+            self.log in ("debug", "info", "warning", "error"),
+            "log",
+            self.log,
+            "debug, info, warning or error",
+        )
+        need(
+            self.chain.rpc_url.startswith(("http://", "https://")),
+            "chain.rpc_url",
+            self.chain.rpc_url,
+            "an http:// or https:// address",
+        )
+        need(self.chain.confirmations >= 0, "chain.confirmations", self.chain.confirmations, "≥ 0")
+        need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
+        need(
+            self.model.dtype in ("float32", "bfloat16"),
+            "model.dtype",
+            self.model.dtype,
+            "float32 or bfloat16 (strict modes hold in float32)",
+        )
+        need(
+            0 <= self.limit.min_window <= self.limit.max_window <= 64,
+            "limit.max_window",
+            self.limit.max_window,
+            "0 ≤ min_window ≤ max_window ≤ 64",
+        )
+        need(0 <= self.api.port < 65536, "api.port", self.api.port, "0 (any) to 65535")
+        for name in ("accepted", "output"):
+            price = getattr(self.price, name)
+            need(0 <= price < 2**96, f"price.{name}", price, "0 to 2**96 − 1 token units")
+        for item in fields(self.limit):
+            value = getattr(self.limit, item.name)
+            need(value >= 0, f"limit.{item.name}", value, "not negative")
+        need(
+            self.journal.durability in ("full", "normal"),
+            "journal.durability",
+            self.journal.durability,
+            "full or normal",
+        )
+
+
+def load(path: Path) -> NodeConfig:
+    """Reads a node's TOML file. Relative paths in it are relative to the file.
+
+    Raises ConfigError: unreadable, not TOML, a key missing, unknown, of the wrong type or out of
+    range.
+    """
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return _build(NodeConfig, data, "", path.parent.resolve())
+
+
+def _build(cls: type[T], data: dict[str, Any], where: str, folder: Path) -> T:
+    hints = get_type_hints(cls)
+    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise ConfigError(
+            f"unknown key {where}{unknown[0]}; known here: {', '.join(sorted(known))}"
+        )
+    values = {
+        name: _convert(hints[name], value, f"{where}{name}", folder) for name, value in data.items()
+    }
+    try:
+        return cls(**values)
+    except TypeError as error:
+        missing = str(error).split(":")[-1].strip()
+        raise ConfigError(f"missing in [{where.rstrip('.') or 'top level'}]: {missing}") from error
+
+
+def _convert(hint: Any, value: Any, key: str, folder: Path) -> Any:
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{key} is a table: write [{key}]")
+        return _build(hint, value, f"{key}.", folder)  # type: ignore[arg-type]
+    if hint is Path:
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{key} = {value!r}: a path in quotes")
+        return (folder / value).resolve()
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{key} = {value!r}: a list of strings")
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{key} = {value!r}: expected {hint.__name__}")
+    return value
+
+
+def dump(config: NodeConfig) -> str:
+    """The TOML text of a configuration; `load` gives it back."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return repr(value)
+        if isinstance(value, tuple):
+            return "[" + ", ".join(text(item) for item in value) + "]"
+        escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+    lines: list[str] = []
+    tables: list[tuple[str, Any]] = []
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            tables.append((item.name, value))
+        else:
+            lines.append(f"{item.name} = {text(value)}")
+    for name, table in tables:
+        lines.append(f"\n[{name}]")
+        lines.extend(
+            f"{item.name} = {text(getattr(table, item.name))}"
+            for item in fields(table)
+            if getattr(table, item.name) is not None
+        )
+    return "\n".join(lines) + "\n"
