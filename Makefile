@@ -1,0 +1,58 @@
+# Every target prepares what it needs by itself; `make setup` alone does only that.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+# The tests share two cores: one BLAS thread each, and one test worker per core.
+JOBS ?= 2
+export OMP_NUM_THREADS ?= 1
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
+# The launchers in .bin start the real tool through Node; forge itself starts 0.1 s faster.
+FORGE := node_modules/.bin/forge
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: setup
+setup: ## Install everything (idempotent)
+	@tools/setup.sh
+
+.PHONY: devnet
+devnet: setup ## Run a chain, contracts and nodes on this machine; ARGS="..." goes to `verdraft devnet`
+	.venv/bin/verdraft devnet $(ARGS)
+
+# pytest runs last and both always run, so one report shows all failures.
+.PHONY: test
+test: setup ## Everything: forge and the whole of pytest
+	@status=0; $(FORGE) test || status=$$?; $(PYTEST) $(ARGS) || status=$$?; exit $$status
+
+.PHONY: test-fast
+test-fast: setup ## What fits in two minutes
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+.PHONY: lint
+lint: setup ## ruff, mypy, forge fmt, forge lint, solhint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(FORGE) fmt --check
+	$(FORGE) lint
+	node_modules/.bin/solhint --max-warnings 0 'contracts/**/*.sol'
+
+# Long runs of the same properties that `make test` samples.
+.PHONY: prove
+prove: setup ## Properties at length: forge fuzz and invariants, Python against Solidity, α's power
+	FOUNDRY_PROFILE=deep $(FORGE) test
+	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/unit tests/contracts $(ARGS)
+	$(PY) scripts/alpha_power.py
+
+.PHONY: bench
+bench: setup ## Every scripts/bench_*.py, one after the other
+	@set -e; for script in scripts/bench_*.py; do [ -e "$$script" ] || continue; \
+	  echo "== $$script"; $(PY) $$script $(ARGS); done
+
+.PHONY: clean
+clean: ## Remove what was built (keeps .venv and node_modules)
+	rm -rf out cache build .cache devnet .pytest_cache .mypy_cache .ruff_cache .hypothesis
