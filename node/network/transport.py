@@ -169,6 +169,7 @@ class Limits:
 
     max_links: int = 256
     pending_links: int = 64
+    pending_per_host: int = 32
     requests_per_peer: int = 64
     channels_per_peer: int = 32
     inbound_per_peer: int = 8 * 1024 * 1024
