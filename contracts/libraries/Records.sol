@@ -428,7 +428,7 @@ library Records {
         pure
         returns (uint256[9] memory words)
     {
-        words[0] = uint256(output) | uint256(accepted) << 64;
+        words[0] = uint256(output) | (uint256(accepted) << 64);
         for (uint256 i; i < 8; ++i) {
             words[i + 1] = buckets[i];
         }
