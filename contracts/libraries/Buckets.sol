@@ -11,7 +11,7 @@ library Buckets {
     /// @notice 4 · (position < 16, < 64, < 256, else) + (topProb ≥ 0.9, ≥ 0.6, ≥ 0.3, else).
     /// @param position Output tokens before this one, counted from the prompt's end.
     /// @param topProb The target's largest probability × 65536 at temperature 1, before filters.
-    function of(uint32 position, uint16 topProb) internal pure returns (uint256) {
+    function indexOf(uint32 position, uint16 topProb) internal pure returns (uint256) {
         uint256 byPosition = position < 16 ? 0 : position < 64 ? 1 : position < 256 ? 2 : 3;
         // ⌈65536 × 0.9⌉, ⌈65536 × 0.6⌉, ⌈65536 × 0.3⌉.
         uint256 byProb = topProb >= 58983 ? 0 : topProb >= 39322 ? 1 : topProb >= 19661 ? 2 : 3;
