@@ -1,0 +1,396 @@
+"""Every message between two nodes, its kind and its bounds.
+
+`Kind` is what the transport routes by: a request kind has one handler, a channel kind one line of
+tagged messages. `BOUNDS` gives the transport the largest payload of each, so that an oversized
+frame is refused by its header. Settlement records (orders, draft commits, verdicts, vouchers) and
+round frames are opaque bytes here; their own modules read and check them.
+
+Requests, with their answers:
+
+    PING      Ping            → Pong
+    GOSSIP    GossipDigest    → GossipNews
+    ORDER     OrderOffer      → OrderAccept
+    SEED      SeedReveal      → SeedReveal
+    START     StartOffer      → StartAccept
+    PROMPT    PromptDelivery  → Done
+    VOUCHER   VoucherRequest  → VoucherSignature
+    RESUME    Resume          → SessionState
+    RECORDS   RecordsRequest  → RecordsResponse
+
+Channels: SESSION between drafter and verifier (DraftRound, VerdictRound, SessionState, Notice),
+STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as requests).
+A "no" to a request is the transport's `Refused`; on a channel it is a `Notice`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, ClassVar, Final
+
+from node.network.codec import (
+    U8,
+    U16,
+    U32,
+    U64,
+    U128,
+    Address,
+    Fixed,
+    Flag,
+    Hash,
+    Many,
+    Maybe,
+    Message,
+    Nested,
+    Signature,
+    TokenIds,
+    Unsigned,
+    Utf8,
+    Variable,
+    registry,
+)
+from node.network.transport import SizeBounds
+
+# Largest prompt, in tokens, that a request may carry; a model's own context length is less or more.
+MAX_PROMPT: Final = 1 << 17
+MAX_ORDER: Final = 4096
+# 64 drafts with full kept and top lists take 57,500 bytes, 65 verdict leaves 7,500.
+MAX_DRAFT_FRAME: Final = 60 * 1024
+MAX_VERDICT_FRAME: Final = 12 * 1024
+MAX_ROUND: Final = MAX_DRAFT_FRAME + MAX_VERDICT_FRAME + 4
+MAX_ROUNDS_PER_ANSWER: Final = 8
+MAX_OFFERS: Final = 16
+MAX_ENDPOINTS: Final = 8
+MAX_DIGEST: Final = 1024
+MAX_NEWS: Final = 64
+MAX_SIGNATURES: Final = 3
+
+
+class Kind(IntEnum):
+    """What the transport routes by."""
+
+    PING = 1
+    GOSSIP = 2
+    ORDER = 3
+    SEED = 4
+    START = 5
+    PROMPT = 6
+    VOUCHER = 7
+    RESUME = 8
+    RECORDS = 9
+    SESSION = 32
+    STREAM = 33
+
+
+class Role(IntEnum):
+    """What a node offers to do."""
+
+    BOOTSTRAP = 0
+    CLIENT = 1
+    DRAFTER = 2
+    VERIFIER = 3
+    AUDITOR = 4
+
+
+# ---------------------------------------------------------------- small ones
+
+
+@dataclass(frozen=True)
+class Ping(Message):
+    """Is anybody there, and what time is it? `nonce` comes back."""
+
+    TAG: ClassVar[int] = 1
+    nonce: U64
+
+
+@dataclass(frozen=True)
+class Pong(Message):
+    TAG: ClassVar[int] = 2
+    nonce: U64
+    unix_ms: U64
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    """Taken. `token` names what was done, so that a repeated request gets the same answer."""
+
+    TAG: ClassVar[int] = 3
+    token: Hash
+
+
+@dataclass(frozen=True)
+class Notice(Message):
+    """Why a channel's session pauses or ends. `code` is the role's own."""
+
+    TAG: ClassVar[int] = 4
+    session_id: Hash
+    code: U16
+    reason: Annotated[str, Utf8(400)]
+    retry_after_ms: Annotated[int | None, Maybe(Unsigned(4))] = None
+
+
+# ---------------------------------------------------------------- discovery
+
+
+@dataclass(frozen=True)
+class Offer(Message):
+    """One service at one price. Prices are in the token's smallest unit per token of output
+    (verifier) or per accepted token (drafter); `speed` is measured, in thousandths of a token per
+    second, None until measured."""
+
+    TAG: ClassVar[int] = 16
+    role: U8
+    model_id: Hash
+    price: U128
+    token: Address
+    claim_id: Hash
+    speed: Annotated[int | None, Maybe(Unsigned(8))] = None
+
+
+@dataclass(frozen=True)
+class Announcement(Message):
+    """What a node says about itself; see `discovery` for what makes one valid.
+
+    sequence: rises with every announcement of this operator, over restarts too.
+    expires_ms: unix milliseconds after which it counts for nothing.
+    left: the node says goodbye; its older announcements must not come back.
+    """
+
+    TAG: ClassVar[int] = 17
+    operator: Address
+    sequence: U64
+    expires_ms: U64
+    left: Flag
+    endpoints: Annotated[tuple[str, ...], Many(Utf8(160), MAX_ENDPOINTS)]
+    offers: Annotated[tuple[Offer, ...], Many(Nested(Offer), MAX_OFFERS)]
+    aborts: U32 = 0  # sessions this node broke off after a seed was revealed, by its own count
+
+
+MAX_ANNOUNCEMENT: Final = Announcement.bound()
+
+
+@dataclass(frozen=True)
+class SignedAnnouncement(Message):
+    """`body` is an encoded Announcement, kept as it was signed."""
+
+    TAG: ClassVar[int] = 18
+    body: Annotated[bytes, Variable(MAX_ANNOUNCEMENT)]
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class Held(Message):
+    """The newest sequence of one operator that the sender holds."""
+
+    TAG: ClassVar[int] = 19
+    operator: Address
+    sequence: U64
+
+
+@dataclass(frozen=True)
+class GossipDigest(Message):
+    """What the sender holds, and what it thinks is news to the receiver."""
+
+    TAG: ClassVar[int] = 20
+    held: Annotated[tuple[Held, ...], Many(Nested(Held), MAX_DIGEST)]
+    news: Annotated[tuple[SignedAnnouncement, ...], Many(Nested(SignedAnnouncement), MAX_NEWS)] = ()
+
+
+@dataclass(frozen=True)
+class GossipNews(Message):
+    """Announcements newer than the digest, and operators of whom the digest had newer ones."""
+
+    TAG: ClassVar[int] = 21
+    news: Annotated[tuple[SignedAnnouncement, ...], Many(Nested(SignedAnnouncement), MAX_NEWS)]
+    wanted: Annotated[tuple[bytes, ...], Many(Fixed(20), MAX_NEWS)] = ()
+
+
+# ---------------------------------------------------------------- opening a session
+
+
+@dataclass(frozen=True)
+class OrderOffer(Message):
+    """C asks D or V to sign this order. `signatures` are those already given, by party order
+    client, drafter, verifier (65 zero bytes where one is missing)."""
+
+    TAG: ClassVar[int] = 32
+    order: Annotated[bytes, Variable(MAX_ORDER)]
+    signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+
+
+@dataclass(frozen=True)
+class OrderAccept(Message):
+    TAG: ClassVar[int] = 33
+    session_id: Hash
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class SeedReveal(Message):
+    """A nonce behind its commitment in the order, after all three signed it."""
+
+    TAG: ClassVar[int] = 34
+    session_id: Hash
+    nonce: Hash
+
+
+@dataclass(frozen=True)
+class StartOffer(Message):
+    """A SessionStart record with the signatures so far, as in OrderOffer."""
+
+    TAG: ClassVar[int] = 35
+    session_id: Hash
+    start: Annotated[bytes, Variable(256)]
+    signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+
+
+@dataclass(frozen=True)
+class StartAccept(Message):
+    TAG: ClassVar[int] = 36
+    session_id: Hash
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class PromptDelivery(Message):
+    """The prompt behind c_0, and the output committed so far after a hand-over."""
+
+    TAG: ClassVar[int] = 37
+    session_id: Hash
+    salt: Hash
+    prompt: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)]
+    output: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)] = ()
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(frozen=True)
+class DraftRound(Message):
+    """D's window: signed commit, leaves and kept lists, as one opaque frame."""
+
+    TAG: ClassVar[int] = 48
+    frame: Annotated[bytes, Variable(MAX_DRAFT_FRAME)]
+
+
+@dataclass(frozen=True)
+class VerdictRound(Message):
+    """V's signed verdict with its leaves, as one opaque frame."""
+
+    TAG: ClassVar[int] = 49
+    frame: Annotated[bytes, Variable(MAX_VERDICT_FRAME)]
+
+
+@dataclass(frozen=True)
+class RoundCommitted(Message):
+    """A committed round on its way to C: both frames in one, opaque."""
+
+    TAG: ClassVar[int] = 50
+    session_id: Hash
+    round: U32
+    frames: Annotated[bytes, Variable(MAX_ROUND)]
+
+
+@dataclass(frozen=True)
+class Resume(Message):
+    """Where does the session stand? `rounds` is what the sender holds."""
+
+    TAG: ClassVar[int] = 51
+    session_id: Hash
+    rounds: U32
+
+
+@dataclass(frozen=True)
+class SessionState(Message):
+    """What a party holds of a session: rounds committed, position and context after them, and the
+    last signed draft and verdict frames, which a restart re-sends byte for byte."""
+
+    TAG: ClassVar[int] = 52
+    session_id: Hash
+    start_hash: Hash
+    rounds: U32
+    position: U32
+    context_hash: Hash
+    ended: Flag
+    draft: Annotated[bytes, Variable(MAX_DRAFT_FRAME)] = b""
+    verdict: Annotated[bytes, Variable(MAX_VERDICT_FRAME)] = b""
+
+
+# ---------------------------------------------------------------- payment and records
+
+
+@dataclass(frozen=True)
+class VoucherRequest(Message):
+    """Sign this voucher. `signatures` as in OrderOffer."""
+
+    TAG: ClassVar[int] = 64
+    voucher: Annotated[bytes, Variable(1024)]
+    signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+
+
+@dataclass(frozen=True)
+class VoucherSignature(Message):
+    TAG: ClassVar[int] = 65
+    voucher_hash: Hash
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class RecordsRequest(Message):
+    """A page of a session's rounds, and with `opening` also its order, start and prompt.
+
+    Served to the parties, and to drawn auditors and panels only."""
+
+    TAG: ClassVar[int] = 66
+    session_id: Hash
+    first_round: U32
+    rounds: U8
+    opening: Flag
+
+
+@dataclass(frozen=True)
+class RecordsResponse(Message):
+    """`rounds` from the first asked for; `more` when others follow. Empty `order` and `start`
+    and a None prompt unless the opening was asked for."""
+
+    TAG: ClassVar[int] = 67
+    session_id: Hash
+    first_round: U32
+    rounds: Annotated[tuple[bytes, ...], Many(Variable(MAX_ROUND), MAX_ROUNDS_PER_ANSWER)]
+    more: Flag
+    order: Annotated[bytes, Variable(MAX_ORDER)] = b""
+    start: Annotated[bytes, Variable(256)] = b""
+    signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), 2 * MAX_SIGNATURES)] = ()
+    prompt: Annotated[PromptDelivery | None, Maybe(Nested(PromptDelivery))] = None
+
+
+MESSAGES: Final = registry(
+    *(Ping, Pong, Done, Notice),
+    *(Offer, Announcement, SignedAnnouncement, Held, GossipDigest, GossipNews),
+    *(OrderOffer, OrderAccept, SeedReveal, StartOffer, StartAccept, PromptDelivery),
+    *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
+    *(VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
+)
+
+EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
+    Kind.PING: (Ping, Pong),
+    Kind.GOSSIP: (GossipDigest, GossipNews),
+    Kind.ORDER: (OrderOffer, OrderAccept),
+    Kind.SEED: (SeedReveal, SeedReveal),
+    Kind.START: (StartOffer, StartAccept),
+    Kind.PROMPT: (PromptDelivery, Done),
+    Kind.VOUCHER: (VoucherRequest, VoucherSignature),
+    Kind.RESUME: (Resume, SessionState),
+    Kind.RECORDS: (RecordsRequest, RecordsResponse),
+}
+
+LINES: Final[dict[Kind, tuple[type[Message], ...]]] = {
+    Kind.SESSION: (DraftRound, VerdictRound, SessionState, Notice),
+    Kind.STREAM: (RoundCommitted, SessionState, Notice),
+}
+
+BOUNDS: Final[dict[int, SizeBounds]] = {
+    **{kind: SizeBounds(ask.bound(), answer.bound()) for kind, (ask, answer) in EXCHANGES.items()},
+    **{kind: SizeBounds(max(m.bound() for m in line)) for kind, line in LINES.items()},
+}
+"""Largest payload per kind, for the transport."""
