@@ -4,18 +4,18 @@ pragma solidity ^0.8.30;
 /// @title Coins
 /// @notice Seeds, hash chains and the coins of rejection mode, as `settlement/coins.py` makes them.
 library Coins {
-    /// @notice A chain value that lies too many steps from its anchor to be checked in one call.
-    error ChainTooLong(uint256 steps, uint256 limit);
+    /// @notice No session has so many rounds; a chain that long is checked step by step.
+    error RoundPastChain(uint256 round, uint256 limit);
 
-    /// @notice The value does not lead back to the anchor in that many steps.
-    error NotOnChain(bytes32 anchor, bytes32 value, uint256 steps);
+    /// @notice The value is not that round's of the chain that the anchor begins.
+    error NotOnChain(bytes32 anchor, bytes32 value, uint256 round);
 
     uint8 internal constant PURPOSE_ACCEPT = 0;
     uint8 internal constant PURPOSE_RESIDUAL = 1;
     uint8 internal constant PURPOSE_BONUS = 2;
 
-    /// @notice 120 gas a step: a bound that a block holds many times over.
-    uint256 internal constant MAX_CHAIN_STEPS = 1 << 16;
+    /// @notice Links of the longest chain.
+    uint256 internal constant MAX_CHAIN = 1 << 16;
 
     // ------------------------------------------------------------------ seeds
 
@@ -33,6 +33,18 @@ library Coins {
         return keccak256(abi.encodePacked("verdraft/seed/1", requestId, nonceClient, nonceVerifier));
     }
 
+    /// @notice S where the client alone chooses it (greedy and coupled mode): keccak256(tag ‖ int64
+    /// seed ‖ target model ‖ keccak256(uint32 prompt ids)).
+    function clientSeed(int64 seed_, bytes32 targetModel, bytes memory packedIds)
+        internal
+        pure
+        returns (bytes32)
+    {
+        return keccak256(
+            abi.encodePacked("verdraft/client-seed/1", seed_, targetModel, keccak256(packedIds))
+        );
+    }
+
     // ------------------------------------------------------------------ hash chains
 
     /// @notice v_{i−1} = keccak256(tag ‖ v_i): one step towards the anchor.
@@ -40,19 +52,29 @@ library Coins {
         return keccak256(abi.encodePacked("verdraft/chain/1", value));
     }
 
-    /// @notice The chain value `steps` steps nearer to the anchor.
-    function chainBack(bytes32 value, uint256 steps) internal pure returns (bytes32) {
+    /// @notice The anchor that `value` leads to if it is round `round`'s: round + 1 steps, because
+    /// v_0 is public before the first draft and must never be a coin.
+    function anchorOf(bytes32 value, uint256 round) internal pure returns (bytes32) {
         // INVARIANT: loops are bounded, whatever a record says.
-        if (steps > MAX_CHAIN_STEPS) revert ChainTooLong(steps, MAX_CHAIN_STEPS);
-        for (uint256 i; i < steps; ++i) {
-            value = chainStep(value);
+        if (round >= MAX_CHAIN) revert RoundPastChain(round, MAX_CHAIN);
+        bytes32 tag = "verdraft/chain/1"; // 16 bytes
+        assembly ("memory-safe") {
+            mstore(0x00, tag)
+            mstore(0x10, value)
+            // The hash lands where the next step reads it, behind the tag.
+            for { let left := add(round, 1) } left { left := sub(left, 1) } {
+                mstore(0x10, keccak256(0x00, 0x30))
+            }
+            value := mload(0x10)
         }
         return value;
     }
 
-    /// @notice Reverts unless `value` is the chain's element `steps` steps after `anchor`.
-    function requireOnChain(bytes32 anchor, bytes32 value, uint256 steps) internal pure {
-        if (chainBack(value, steps) != anchor) revert NotOnChain(anchor, value, steps);
+    /// @notice Reverts unless `value` is round `round`'s of the chain that `anchor` begins.
+    /// @dev With the value of the round before at hand, `chainStep(value) == previous` says the same
+    /// for the price of one step.
+    function requireOnChain(bytes32 anchor, bytes32 value, uint256 round) internal pure {
+        if (anchorOf(value, round) != anchor) revert NotOnChain(anchor, value, round);
     }
 
     // ------------------------------------------------------------------ coins
@@ -81,17 +103,6 @@ library Coins {
             abi.encodePacked("verdraft/draw/1", chainValue, seed_, contextHash, position)
         );
         uint256 w = uint256(digest) >> 192;
-        return uint64(w * type(uint64).max >> 64);
-    }
-
-    /// @notice Whether the draw `w` falls on the token with mass `q` above `qBelow`.
-    function drawFalls(uint64 w, uint64 qBelow, uint64 q) internal pure returns (bool) {
-        return w >= qBelow && w - qBelow < q;
-    }
-
-    /// @notice u · q < p · 2**64: the draft is accepted. `q` = 0 never comes here: such a draft is
-    /// invalid.
-    function accepts(uint64 u, uint64 q, uint64 p) internal pure returns (bool) {
-        return uint256(u) * q < uint256(p) << 64;
+        return uint64((w * type(uint64).max) >> 64);
     }
 }

@@ -68,7 +68,8 @@ library Noise {
             uint256 e = (((65 - high) * Logarithm.LN2_Q40) >> 9) - Logarithm.lnMantissaQ31(m);
             int256 g;
             if (upper) {
-                // −ln(−ln(1 − v)) = −ln v − h(v).
+                // −ln(−ln(1 − v)) = −ln v − h(v), both below 2**37.
+                // forge-lint: disable-next-line(unsafe-typecast)
                 g = int256(e) - int256(_tailQ31(a >> 32));
             } else {
                 // −ln E with E in Q31.

@@ -451,7 +451,7 @@ library Records {
     }
 
     /// @notice keccak256(tag ‖ (uint32 id ‖ uint64 mass)*), twelve bytes an entry.
-    /// @dev Only the hash: `AcceptRule.keptEntry` checks what the list says.
+    /// @dev Only the hash: `Masses.interval` checks what the list says.
     function keptHash(bytes memory packedKept) internal pure returns (bytes32) {
         return keccak256(abi.encodePacked("verdraft/kept/1", packedKept));
     }
