@@ -65,7 +65,7 @@ def masses_from_probabilities(
     masses = share.astype(np.uint64) << np.uint64(2)
     largest = int(share.argmax())
     rest = MASS_TOTAL - 4 * int(share.sum())
-    masses[largest] = int(masses[largest]) + rest
+    masses[largest] = 4 * int(share[largest]) + rest  # by way of int: a lone id's is 2**64 − 1
     return masses
 
 
