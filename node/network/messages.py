@@ -9,10 +9,9 @@ Requests, with their answers:
 
     PING      Ping            → Pong
     GOSSIP    GossipDigest    → GossipNews
+    QUOTE     QuoteRequest    → Quote
     ORDER     OrderOffer      → OrderAccept
-    SEED      SeedReveal      → SeedReveal
     START     StartOffer      → StartAccept
-    PROMPT    PromptDelivery  → Done
     VOUCHER   VoucherRequest  → VoucherSignature
     RESUME    Resume          → SessionState
     RECORDS   RecordsRequest  → RecordsResponse
@@ -64,6 +63,8 @@ MAX_ENDPOINTS: Final = 8
 MAX_DIGEST: Final = 1024
 MAX_NEWS: Final = 64
 MAX_SIGNATURES: Final = 3
+MAX_STOPS: Final = 16
+MAX_RUNS: Final = 4096
 
 
 class Kind(IntEnum):
@@ -72,9 +73,8 @@ class Kind(IntEnum):
     PING = 1
     GOSSIP = 2
     ORDER = 3
-    SEED = 4
+    QUOTE = 4
     START = 5
-    PROMPT = 6
     VOUCHER = 7
     RESUME = 8
     RECORDS = 9
@@ -209,6 +209,38 @@ class GossipNews(Message):
 
 
 @dataclass(frozen=True)
+class PromptDelivery(Message):
+    """The prompt behind c_0, the stop strings behind their hashes, and the output committed so far
+    after a hand-over."""
+
+    TAG: ClassVar[int] = 37
+    salt: Hash
+    prompt: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)]
+    stops: Annotated[tuple[str, ...], Many(Utf8(128), MAX_STOPS)] = ()
+    output: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)] = ()
+
+
+@dataclass(frozen=True)
+class QuoteRequest(Message):
+    """What would D or V put into an order for this request? Nothing is promised by asking."""
+
+    TAG: ClassVar[int] = 34
+    request_id: Hash
+    parent_session: Hash
+    rounds: U32  # the most rounds the session may have: the length of a hash chain
+
+
+@dataclass(frozen=True)
+class Quote(Message):
+    """The answerer's own fields of the order: V's nonce commitment (zero from D) and the anchor of
+    its hash chain for this request and parent."""
+
+    TAG: ClassVar[int] = 38
+    nonce_commitment: Hash
+    anchor: Hash
+
+
+@dataclass(frozen=True)
 class OrderOffer(Message):
     """C asks D or V to sign this order. `signatures` are those already given, by party order
     client, drafter, verifier (65 zero bytes where one is missing)."""
@@ -216,32 +248,29 @@ class OrderOffer(Message):
     TAG: ClassVar[int] = 32
     order: Annotated[bytes, Variable(MAX_ORDER)]
     signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+    delivery: Annotated[PromptDelivery | None, Maybe(Nested(PromptDelivery))] = None
 
 
 @dataclass(frozen=True)
 class OrderAccept(Message):
+    """A signature under the order; from V, once all three are there, also its nonce."""
+
     TAG: ClassVar[int] = 33
     session_id: Hash
     signature: Signature
-
-
-@dataclass(frozen=True)
-class SeedReveal(Message):
-    """A nonce behind its commitment in the order, after all three signed it."""
-
-    TAG: ClassVar[int] = 34
-    session_id: Hash
-    nonce: Hash
+    nonce: Annotated[bytes | None, Maybe(Fixed(32))] = None
 
 
 @dataclass(frozen=True)
 class StartOffer(Message):
-    """A SessionStart record with the signatures so far, as in OrderOffer."""
+    """A SessionStart record with the signatures so far, as in OrderOffer, and the nonces behind
+    the order's commitments (client, verifier; zeros under seed policy client)."""
 
     TAG: ClassVar[int] = 35
     session_id: Hash
     start: Annotated[bytes, Variable(256)]
     signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+    nonces: Annotated[tuple[bytes, ...], Many(Fixed(32), 2)]
 
 
 @dataclass(frozen=True)
@@ -249,17 +278,6 @@ class StartAccept(Message):
     TAG: ClassVar[int] = 36
     session_id: Hash
     signature: Signature
-
-
-@dataclass(frozen=True)
-class PromptDelivery(Message):
-    """The prompt behind c_0, and the output committed so far after a hand-over."""
-
-    TAG: ClassVar[int] = 37
-    session_id: Hash
-    salt: Hash
-    prompt: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)]
-    output: Annotated[tuple[int, ...], TokenIds(MAX_PROMPT)] = ()
 
 
 # ---------------------------------------------------------------- rounds
@@ -320,12 +338,23 @@ class SessionState(Message):
 
 
 @dataclass(frozen=True)
+class RoundRun(Message):
+    """Consecutive rounds of one session: leaves of a lane's tree, in order."""
+
+    TAG: ClassVar[int] = 68
+    start_hash: Hash
+    first: U32
+    count: U32
+
+
+@dataclass(frozen=True)
 class VoucherRequest(Message):
-    """Sign this voucher. `signatures` as in OrderOffer."""
+    """Sign this voucher over these rounds. `signatures` as in OrderOffer."""
 
     TAG: ClassVar[int] = 64
     voucher: Annotated[bytes, Variable(1024)]
     signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), MAX_SIGNATURES)]
+    runs: Annotated[tuple[RoundRun, ...], Many(Nested(RoundRun), MAX_RUNS)]
 
 
 @dataclass(frozen=True)
@@ -367,18 +396,17 @@ class RecordsResponse(Message):
 MESSAGES: Final = registry(
     *(Ping, Pong, Done, Notice),
     *(Offer, Announcement, SignedAnnouncement, Held, GossipDigest, GossipNews),
-    *(OrderOffer, OrderAccept, SeedReveal, StartOffer, StartAccept, PromptDelivery),
+    *(PromptDelivery, QuoteRequest, Quote, OrderOffer, OrderAccept, StartOffer, StartAccept),
     *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
-    *(VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
+    *(RoundRun, VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
 )
 
 EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
     Kind.PING: (Ping, Pong),
     Kind.GOSSIP: (GossipDigest, GossipNews),
+    Kind.QUOTE: (QuoteRequest, Quote),
     Kind.ORDER: (OrderOffer, OrderAccept),
-    Kind.SEED: (SeedReveal, SeedReveal),
     Kind.START: (StartOffer, StartAccept),
-    Kind.PROMPT: (PromptDelivery, Done),
     Kind.VOUCHER: (VoucherRequest, VoucherSignature),
     Kind.RESUME: (Resume, SessionState),
     Kind.RECORDS: (RecordsRequest, RecordsResponse),

@@ -1,0 +1,151 @@
+"""A lane as its three parties keep it: which rounds are covered by which voucher.
+
+Pure. A lane's tree grows over the sessions that share it; the client decides the order of its
+leaves and names them as runs of consecutive rounds. Verifier and drafter recompute the voucher
+from their own rounds and sign only if every byte agrees, so nobody signs a figure it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from settlement import payments, trees
+from settlement.hashing import ZERO32
+from settlement.records import Lane, RoundRecord, Sums, Voucher
+
+RoundKey = tuple[bytes, int]  # (start hash, round)
+
+
+class LaneFault(ValueError):
+    """A voucher that this party will not sign; the message says why."""
+
+
+@dataclass(frozen=True)
+class LeafRun:
+    """Rounds first … first + count − 1 of one session, in the order of the lane's tree."""
+
+    start_hash: bytes
+    first: int
+    count: int
+
+    def members(self) -> Iterable[RoundKey]:
+        return ((self.start_hash, self.first + index) for index in range(self.count))
+
+
+@dataclass(frozen=True)
+class LaneRound:
+    """A committed round with what it is worth under its own order's prices (token units)."""
+
+    record: RoundRecord
+    due_drafter: int
+    due_verifier: int
+
+    @property
+    def key(self) -> RoundKey:
+        return (self.record.start_hash, self.record.round)
+
+
+@dataclass(frozen=True)
+class LaneBook:
+    """The state of one lane in one epoch.
+
+    Attributes:
+        base_root: the settled root (zero: the epoch's start) under which `leaves` hang.
+        base_sums, base_drafter, base_verifier: cumulative figures at that root.
+        covered: rounds that earlier bases cover; they may never come again (F5).
+        leaves: rounds since the base, in tree order.
+    """
+
+    lane: Lane
+    epoch: int = 0
+    base_root: bytes = ZERO32
+    base_sums: Sums = field(default_factory=Sums)
+    base_drafter: int = 0
+    base_verifier: int = 0
+    covered: frozenset[RoundKey] = frozenset()
+    leaves: tuple[LaneRound, ...] = ()
+
+    def append(self, rounds: Iterable[LaneRound]) -> LaneBook:
+        """The book with more leaves. LaneFault for a round that is there already."""
+        seen = self.covered | {leaf.key for leaf in self.leaves}
+        added: list[LaneRound] = []
+        for item in rounds:
+            if item.key in seen:
+                raise LaneFault(f"round {item.key[1]} of 0x{item.key[0].hex()} is counted already")
+            seen = seen | {item.key}
+            added.append(item)
+        return replace(self, leaves=self.leaves + tuple(added))
+
+    def voucher(self) -> Voucher:
+        """The voucher over all leaves. LaneFault if there are none."""
+        if not self.leaves:
+            raise LaneFault("nothing to pay for yet")
+        tree = trees.sum_tree([(leaf.record.leaf_hash, leaf.record.sums) for leaf in self.leaves])
+        sums = self.base_sums + tree.sums
+        return Voucher(
+            lane=self.lane.id,
+            epoch=self.epoch,
+            output=sums.output,
+            accepted=sums.accepted,
+            due_drafter=self.base_drafter + sum(leaf.due_drafter for leaf in self.leaves),
+            due_verifier=self.base_verifier + sum(leaf.due_verifier for leaf in self.leaves),
+            base_root=self.base_root,
+            root=trees.settled_root(tree.hash, sums, len(self.leaves), self.base_root),
+            leaf_count=len(self.leaves),
+            buckets=sums.buckets,
+        )
+
+    def rebase(self, voucher: Voucher) -> LaneBook:
+        """The book after `voucher` (one of this book's own, over its first leaves) has settled:
+        its root becomes the base and its leaves are covered for good."""
+        if voucher.base_root != self.base_root or voucher.leaf_count > len(self.leaves):
+            raise LaneFault("that voucher is not a prefix of this lane's leaves")
+        head = self.leaves[: voucher.leaf_count]
+        if replace(self, leaves=head).voucher() != voucher:
+            raise LaneFault("that voucher is not a prefix of this lane's leaves")
+        return replace(
+            self,
+            base_root=voucher.root,
+            base_sums=voucher.sums,
+            base_drafter=voucher.due_drafter,
+            base_verifier=voucher.due_verifier,
+            covered=self.covered | {leaf.key for leaf in head},
+            leaves=self.leaves[voucher.leaf_count :],
+        )
+
+    def runs(self) -> tuple[LeafRun, ...]:
+        """The leaves as runs of consecutive rounds."""
+        out: list[LeafRun] = []
+        for start_hash, number in (leaf.key for leaf in self.leaves):
+            last = out[-1] if out else None
+            if last and last.start_hash == start_hash and last.first + last.count == number:
+                out[-1] = replace(last, count=last.count + 1)
+            else:
+                out.append(LeafRun(start_hash, number, 1))
+        return tuple(out)
+
+
+def lane_round(record: RoundRecord, price_accepted: int, price_output: int) -> LaneRound:
+    """A round with its dues: the drafter per accepted token, the verifier per output token."""
+    dues = payments.dues(record.output, record.accepted, price_accepted, price_output)
+    return LaneRound(record, dues.drafter, dues.verifier)
+
+
+def expected_voucher(
+    book: LaneBook, runs: Iterable[LeafRun], known: Mapping[RoundKey, LaneRound]
+) -> tuple[LaneBook, Voucher]:
+    """What a voucher over `runs` on the book's base must say, from this party's own rounds.
+
+    Returns the book with those leaves, and the voucher. Raises LaneFault for a round this party
+    does not know (its frames may still be on the way: ask again), or one counted twice.
+    """
+    leaves: list[LaneRound] = []
+    for run in runs:
+        for key in run.members():
+            leaf = known.get(key)
+            if leaf is None:
+                raise LaneFault(f"round {key[1]} of session 0x{key[0].hex()} is not known here")
+            leaves.append(leaf)
+    fresh = replace(book, leaves=()).append(leaves)
+    return fresh, fresh.voucher()

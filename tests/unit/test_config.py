@@ -1,0 +1,74 @@
+"""Configuration files: what is written comes back; what is wrong is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.config import (
+    ApiConfig,
+    ChainConfig,
+    ConfigError,
+    IdentityConfig,
+    NetworkConfig,
+    NodeConfig,
+    dump,
+    load,
+)
+
+GOOD = """
+role = "verifier"
+data_dir = "data"
+[identity]
+keystore = "key.json"
+[chain]
+rpc_url = "http://127.0.0.1:8545"
+address_book = "book.json"
+"""
+
+
+def test_dump_and_load_are_inverse(tmp_path: Path) -> None:
+    config = NodeConfig(
+        role="drafter",
+        data_dir=tmp_path / 'a "quoted" folder',
+        identity=IdentityConfig(tmp_path / "key.json", tmp_path / "password"),
+        chain=ChainConfig("http://127.0.0.1:8545", tmp_path / "book.json", poll_seconds=0.25),
+        network=NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), bootstrap=("/ip4/1.2.3.4/tcp/1",)),
+        api=ApiConfig(port=8080),
+    )
+    (tmp_path / "node.toml").write_text(dump(config))
+    assert load(tmp_path / "node.toml") == config
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text(GOOD)
+    config = load(tmp_path / "node.toml")
+    assert config.data_dir == (tmp_path / "data").resolve()
+    assert config.limit.voucher_every == 32
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("role", "roll", "unknown key roll"),
+        ('"verifier"', '"oracle"', "one of client"),
+        ("http://", "ftp://", "an http:// or https:// address"),
+        ('data_dir = "data"', "", "missing"),
+        ('data_dir = "data"', "data_dir = 3", "a path in quotes"),
+        ("[identity]", "[identity]\npassword = 'x'", "unknown key identity.password"),
+        ("[chain]", "[limit]\nmax_window = 65\n[chain]", "max_window"),
+        ("[chain]", "[limit]\nmax_sessions = true\n[chain]", "expected int"),
+        ("[chain]", "[network]\nlisten = 'x'\n[chain]", "a list of strings"),
+        ("[chain]", "[chain", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
+    (tmp_path / "node.toml").write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=says.replace("[", r"\[")):
+        load(tmp_path / "node.toml")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path / "none.toml")
