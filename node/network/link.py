@@ -12,7 +12,6 @@ The same code runs over libp2p and over the in-memory network; a `Pipe` is all i
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from node.network import framing
+from node.network.channel import MESSAGE_COST, LinkChannel
 from node.network.errors import (
     Busy,
     DeadlineExceeded,
@@ -29,14 +29,11 @@ from node.network.errors import (
     Refused,
 )
 from node.network.framing import Frame, FrameDecoder, FrameType, Reason, Status
+from node.network.outqueue import OutQueue
 
 if TYPE_CHECKING:
     from node.network.switchboard import Switchboard
     from node.network.transport import RequestHandler
-
-# What a queued or buffered message costs beyond its bytes, so that empty messages are not free.
-MESSAGE_COST = 256
-_WRITE_BATCH = 64 * 1024
 
 
 class Pipe(Protocol):
@@ -65,163 +62,6 @@ class _Pending:
             self.done.set()
 
 
-class _OutQueue:
-    """Frames on their way to the writer: control frames first, then messages in order."""
-
-    def __init__(self, max_bytes: int, max_control: int) -> None:
-        self._max_bytes = max_bytes
-        self._max_control = max_control
-        self._control: deque[bytes] = deque()
-        self._messages: deque[bytes] = deque()
-        self._bytes = 0
-        self._changed = trio.Event()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def put_control(self, data: bytes) -> bool:
-        """False when a peer that makes us answer does not read the answers."""
-        if len(self._control) >= self._max_control:
-            return False
-        self._control.append(data)
-        self._wake()
-        return True
-
-    async def put(self, data: bytes) -> None:
-        while self._bytes and self._bytes + len(data) > self._max_bytes:
-            await self._changed.wait()
-        self._messages.append(data)
-        self._bytes += len(data)
-        self._wake()
-
-    def put_last(self, data: bytes) -> None:
-        """Behind all messages, over the bound if need be: for the one CLOSE of each channel."""
-        self._messages.append(data)
-        self._bytes += len(data)
-        self._wake()
-
-    @property
-    def empty(self) -> bool:
-        return not self._control and not self._messages
-
-    async def take(self) -> list[bytes]:
-        while not self._control and not self._messages:
-            await self._changed.wait()
-        batch: list[bytes] = list(self._control)
-        self._control.clear()
-        size = sum(map(len, batch))
-        while self._messages and (not batch or size + len(self._messages[0]) <= _WRITE_BATCH):
-            data = self._messages.popleft()
-            size += len(data)
-            self._bytes -= len(data)
-            batch.append(data)
-        self._wake()
-        return batch
-
-
-class LinkChannel:
-    """`transport.Channel` over one link. `sent` and `consumed` are cumulative costs."""
-
-    def __init__(self, link: PeerLink, id_: int, kind: int) -> None:
-        self._link = link
-        self.id = id_
-        self._kind = kind
-        self._inbox: deque[tuple[int, bytes]] = deque()
-        self._held = 0
-        self._consumed = 0
-        self._credited = 0
-        self._sent = 0
-        self._acknowledged = 0
-        self._changed = trio.Event()
-        self._closed: PeerClosed | None = None
-
-    @property
-    def peer(self) -> bytes:
-        return self._link.remote
-
-    @property
-    def kind(self) -> int:
-        return self._kind
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def send(self, message: bytes) -> None:
-        cost = len(message) + MESSAGE_COST
-        window = self._link.limits.channel_window
-        while self._closed is None:
-            behind = self._sent - self._acknowledged
-            if behind <= 0 or behind + cost <= window:
-                break
-            await self._changed.wait()
-        if self._closed is not None:
-            raise self._closed
-        frame = Frame(FrameType.DATA, self.id, self._kind, mark=self._sent + cost, payload=message)
-        data = self._link.encode(frame)
-        self._sent += cost
-        await self._link.enqueue(data)
-
-    async def receive(self) -> bytes:
-        while not self._inbox:
-            if self._closed is not None:
-                raise self._closed
-            await self._changed.wait()
-        mark, message = self._inbox.popleft()
-        self._held -= len(message) + MESSAGE_COST
-        self._consumed = max(self._consumed, mark)
-        # A quarter window between credits keeps them rare and the sender moving.
-        if (
-            self._closed is None
-            and self._consumed - self._credited >= self._link.limits.channel_window // 4
-        ):
-            self._credited = self._consumed
-            self._link.control(Frame(FrameType.CREDIT, self.id, mark=self._consumed))
-        return message
-
-    def close(self, reason: str = "") -> None:
-        self._shut(reason or "closed here", Status.CLOSED)
-
-    def fail(self, reason: str) -> None:
-        if self._closed is None:
-            self._link.board.count("malformed")
-        self._shut(reason, Status.MALFORMED)
-
-    def _shut(self, reason: str, status: Status) -> None:
-        if self._closed is None:
-            body = framing.encode_reason(Reason(reason))
-            self._link.last(Frame(FrameType.CLOSE, self.id, status=status, payload=body))
-            self.end(reason)
-
-    # Below: called by the link.
-
-    def end(self, reason: str) -> None:
-        if self._closed is None:
-            self._closed = PeerClosed(self.peer, reason)
-            self._link.channels.pop(self.id, None)
-            self._wake()
-
-    def deliver(self, frame: Frame) -> None:
-        cost = len(frame.payload) + MESSAGE_COST
-        # The sender keeps within one window, or one message; twice that allows for messages
-        # that a lossy network reordered, and more is a peer that ignores the window.
-        allowed = 2 * max(self._link.limits.channel_window, cost)
-        if self._held + cost > allowed:
-            self._link.board.count("flow_violations")
-            self._shut(f"{self._held + cost} bytes sent past the window", Status.FLOW)
-            return
-        self._held += cost
-        self._inbox.append((frame.mark, frame.payload))
-        self._wake()
-
-    def credit(self, mark: int) -> None:
-        if mark > self._sent:
-            raise MalformedFrame("credit for more than was sent", mark)
-        self._acknowledged = max(self._acknowledged, mark)
-        self._wake()
-
-
 class PeerLink:
     """A handshake, then requests, responses and channels over one pipe until it ends.
 
@@ -241,7 +81,7 @@ class PeerLink:
         self.rtt: float | None = None
         self.closing: str | None = None
         self._pipe = pipe
-        self._out = _OutQueue(self.limits.outbound_queue, self.limits.control_queue)
+        self._out = OutQueue(self.limits.outbound_queue, self.limits.control_queue)
         self._requests: dict[int, _Pending] = {}
         self._opening: dict[int, _Pending] = {}
         self._next_request = 1

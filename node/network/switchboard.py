@@ -18,9 +18,10 @@ import structlog
 import trio
 
 from node.network import framing
+from node.network.channel import LinkChannel
 from node.network.errors import MalformedFrame, NetworkError, PeerUnreachable, Refused
 from node.network.framing import FrameType, Hello, Reason, Status
-from node.network.link import LinkChannel, PeerLink, Pipe
+from node.network.link import PeerLink, Pipe
 from node.network.transport import ChannelHandler, Limits, RequestHandler, SizeBounds
 
 
