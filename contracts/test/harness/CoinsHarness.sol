@@ -60,7 +60,7 @@ contract CoinsHarness is Batch {
     function interval(bytes calldata packed, uint32 token)
         external
         pure
-        returns (uint256 q, uint256 below)
+        returns (bool wellFormed, uint256 q, uint256 below)
     {
         return Masses.interval(packed, token);
     }
