@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame, read, take
-from settlement import acceptance, alpha, coins, trees
+from settlement import accept_rule, alpha, coins, trees
 from settlement.hashing import ZERO32
 from settlement.records import (
     NO_TOKEN,
@@ -279,15 +279,16 @@ def check_verdict(
             raise SessionFault(fail, "output goes on after a reject", leaf.position)
         if leaf.token in order.stop_ids and not last:
             raise SessionFault(fail, "output goes on after a stop id", leaf.position)
-        fault = acceptance.check_leaf_pair(
+        fault = accept_rule.check_leaf_pair(
             order,
             terms.seed,
+            verdict.base + index,
             draft.leaves[index] if draft and index < drafted else None,
             leaf,
             verdict.chain_value,
         )
         if fault is not None:
-            raise SessionFault(fail, f"accept rule: {fault}", leaf.position)
+            raise SessionFault(fail, f"accept rule: {fault.name}", leaf.position)
     if verdict.k != sum(leaf.accepted for leaf in frame.leaves):
         raise SessionFault(fail, "k counts the accepted leaves", verdict.k)
     if trees.merkle_root([leaf.leaf_hash for leaf in frame.leaves]) != verdict.verdict_root:

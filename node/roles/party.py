@@ -1,0 +1,373 @@
+"""What drafter and verifier have in common: quoting, signing orders and starts, and vouchers.
+
+Every signature goes through the journal's slots, so a repeated request gets the bytes it got
+before and a contradicting one is refused. Nothing here waits on a model.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from node.journal import SlotTaken, StoredSession
+from node.network import exchange
+from node.network.errors import Refused
+from node.network.messages import (
+    Kind,
+    OrderAccept,
+    OrderOffer,
+    PromptDelivery,
+    Quote,
+    QuoteRequest,
+    StartAccept,
+    StartOffer,
+    VoucherRequest,
+    VoucherSignature,
+)
+from node.roles.frames import FrameError, R, read
+from node.roles.ports import Node
+from node.roles.refusals import NO_SIGNATURE, No
+from node.roles.session import (
+    PARTIES,
+    SessionFault,
+    SessionState,
+    Terms,
+    advance,
+    check_signature,
+)
+from node.roles.stored import pack_prompt, stored_round, unpack_prompt
+from node.roles.tills import Till
+from settlement import coins
+from settlement.hashing import ZERO32, keccak256
+from settlement.records import (
+    Lane,
+    Mode,
+    Order,
+    SeedPolicy,
+    SessionStart,
+    Voucher,
+    extend_context,
+    prompt_hash,
+    stop_string_hash,
+)
+
+MAX_PENDING: Final = 256
+
+
+@dataclass
+class Pending:
+    """An order this party signed, before its session starts."""
+
+    order: Order
+    delivery: PromptDelivery
+    signatures: tuple[bytes, bytes, bytes]
+
+
+@dataclass
+class Live:
+    """A session that runs here: its terms and where it stands. One task moves it."""
+
+    terms: Terms
+    delivery: PromptDelivery
+    state: SessionState
+
+
+class Party:
+    """Drafter or verifier towards the client. `role` is "drafter" or "verifier"."""
+
+    def __init__(self, node: Node, role: str) -> None:
+        self.node = node
+        self.role = role
+        self.index = PARTIES.index(role)
+        self.pending: OrderedDict[bytes, Pending] = OrderedDict()
+        self.sessions: dict[bytes, Live] = {}  # by session id
+        self.till = Till(node, role, self.voucher_signed)
+        self._master = node.journal.secret_once("master", lambda: node.entropy(32))
+        self._restore()
+
+    def serve(self) -> None:
+        """Registers the request handlers with the transport."""
+        transport = self.node.transport
+        exchange.serve(transport, Kind.QUOTE, self.on_quote)
+        exchange.serve(transport, Kind.ORDER, self.on_order)
+        exchange.serve(transport, Kind.START, self.on_start)
+        exchange.serve(transport, Kind.VOUCHER, self.on_voucher)
+
+    # ------------------------------------------------------------ what subclasses decide
+
+    def check_models(self, order: Order, delivery: PromptDelivery) -> None:
+        """Raises Refused for models, modes or prompts that this party does not serve."""
+        raise NotImplementedError
+
+    def price(self, order: Order) -> tuple[int, int]:
+        """(offered, asked) token units per unit of this party's work."""
+        raise NotImplementedError
+
+    async def begin(self, live: Live) -> None:
+        """A session has all its signatures: run it."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ secrets, derived not stored
+
+    def nonce(self, client: bytes, request_id: bytes) -> bytes:
+        """This party's seed nonce for a request: the same whenever it is asked for."""
+        return keccak256(self._master, b"nonce", client, request_id)
+
+    def chain_values(self, client: bytes, request_id: bytes, parent: bytes) -> tuple[bytes, ...]:
+        """The hash chain of one session, long enough for one token a round."""
+        secret = keccak256(self._master, b"chain", client, request_id, parent)
+        return coins.chain(secret, self.node.limits.max_new_tokens)
+
+    # ------------------------------------------------------------ quote
+
+    async def on_quote(self, peer: bytes, ask: QuoteRequest) -> Quote:
+        commitment = ZERO32
+        if self.role == "verifier":
+            commitment = coins.nonce_commitment(self.nonce(peer, ask.request_id))
+        anchor = self.chain_values(peer, ask.request_id, ask.parent_session)[0]
+        return Quote(commitment, anchor)
+
+    # ------------------------------------------------------------ order
+
+    async def on_order(self, peer: bytes, offer: OrderOffer) -> OrderAccept:
+        order = self._read(Order, offer.order)
+        signatures = self._signatures(offer.signatures)
+        session_id = order.session_id
+        if order.client != peer or self._me(order) != self.node.address:
+            raise Refused(No.ORDER, "this order is not between us")
+        self._check_signed(order, signatures, needed=("client",))
+        pending = self.pending.get(session_id)
+        if pending is None:
+            if offer.delivery is None:
+                raise Refused(No.ORDER, "send the prompt with the order")
+            self._check_order(order, offer.delivery)
+            await self.till.require_reserve(order)
+            pending = Pending(order, offer.delivery, signatures)
+        mine = self._sign(f"order:{session_id.hex()}", order)
+        pending.signatures = self._merge(pending.signatures, signatures, mine)
+        self.pending[session_id] = pending
+        while len(self.pending) > MAX_PENDING:
+            self.pending.popitem(last=False)
+        nonce = None
+        if self.role == "verifier" and all(s != NO_SIGNATURE for s in pending.signatures):
+            self._check_signed(order, pending.signatures, needed=PARTIES)
+            nonce = self._reveal(order)
+        return OrderAccept(session_id, mine, nonce)
+
+    def _check_order(self, order: Order, delivery: PromptDelivery) -> None:
+        """Raises Refused unless this party wants the order: pure but for the clock."""
+        limits, now = self.node.limits, self.node.clock()
+
+        def need(good: bool, reason: str) -> None:
+            if not good:
+                raise Refused(No.ORDER, reason)
+
+        need(bool(delivery.prompt), "the prompt is empty")
+        need(
+            len(delivery.prompt) <= limits.max_prompt_tokens,
+            f"the prompt has {len(delivery.prompt)} tokens, at most {limits.max_prompt_tokens}",
+        )
+        need(
+            prompt_hash(delivery.salt, delivery.prompt) == order.prompt_hash,
+            "promptHash is not the hash of this prompt",
+        )
+        need(
+            tuple(stop_string_hash(text) for text in delivery.stops) == order.stop_string_hashes,
+            "stopStringHashes are not the hashes of these stop strings",
+        )
+        need(
+            order.max_tokens <= limits.max_new_tokens,
+            f"maxTokens is {order.max_tokens}, at most {limits.max_new_tokens}",
+        )
+        need(
+            len(delivery.output) == order.start_position,
+            "send exactly the output committed before startPosition",
+        )
+        need(
+            order.parent_session == ZERO32
+            or extend_context(order.prompt_hash, delivery.output) == order.context_hash,
+            "contextHash does not follow from prompt and output",
+        )
+        need(
+            now < order.deadline <= now + limits.order_seconds,
+            f"the deadline is {order.deadline}, this clock says {int(now)}; at most "
+            f"{limits.order_seconds} s ahead",
+        )
+        need(
+            order.mode == Mode.REJECTION or order.max_window >= limits.min_window,
+            f"maxWindow is {order.max_window}, at least {limits.min_window}",
+        )
+        offered, asked = self.price(order)
+        need(offered >= asked, f"the price is {offered}, asked {asked} token units per token")
+        self.check_models(order, delivery)
+        used = self.node.journal.secret_once(
+            f"order-nonce:{order.client.hex()}:{order.nonce}", lambda: order.session_id
+        )
+        if used != order.session_id:
+            raise Refused(No.CONFLICT, f"order nonce {order.nonce} was used before")
+
+    def _reveal(self, order: Order) -> bytes:
+        """V's nonce, to one session only: a second order for the request gets none (or a client
+        that has seen it could grind its own)."""
+        name = f"reveal:{order.client.hex()}:{order.request_id.hex()}"
+        if order.parent_session == ZERO32:
+            first = self.node.journal.secret_once(name, lambda: order.session_id)
+            if first != order.session_id:
+                raise Refused(No.CONFLICT, "this request's nonce went to another order")
+        return self.nonce(order.client, order.request_id)
+
+    # ------------------------------------------------------------ start
+
+    async def on_start(self, peer: bytes, offer: StartOffer) -> StartAccept:
+        start = self._read(SessionStart, offer.start)
+        signatures = self._signatures(offer.signatures)
+        live = self.sessions.get(offer.session_id)
+        if live is not None:
+            if live.terms.order.client != peer or live.terms.start != start:
+                raise Refused(No.CONFLICT, "the session has started otherwise")
+            return StartAccept(offer.session_id, live.terms.start_signatures[self.index])
+        pending = self.pending.get(offer.session_id)
+        if pending is None or pending.order.client != peer:
+            raise Refused(No.UNKNOWN, "send the order again, with its prompt")
+        order = pending.order
+        if start.session_id != offer.session_id:
+            raise Refused(No.ORDER, "the start names another session")
+        self._check_signed(order, pending.signatures, needed=PARTIES)
+        self._check_seed(pending, start, offer.nonces)
+        self._check_signed(start, signatures, needed=("client",), order=order)
+        mine = self._sign(f"start:{offer.session_id.hex()}", start)
+        signatures = self._merge(signatures, signatures, mine)
+        if all(signature != NO_SIGNATURE for signature in signatures):
+            self._check_signed(start, signatures, needed=PARTIES, order=order)
+            terms = Terms(self.node.domain, order, pending.signatures, start, signatures)
+            await self._admit(terms, pending.delivery)
+        return StartAccept(offer.session_id, mine)
+
+    def _check_seed(self, pending: Pending, start: SessionStart, nonces: Sequence[bytes]) -> None:
+        order = pending.order
+        if len(nonces) != 2:
+            raise Refused(No.ORDER, "two nonces, the client's and the verifier's")
+        if order.seed_policy == SeedPolicy.CLIENT:
+            seed = int.from_bytes(nonces[0], "big", signed=True)
+            if not -(2**63) <= seed < 2**63:
+                raise Refused(No.ORDER, "under seed policy client the first nonce is an int64")
+            if start.seed != coins.client_seed(seed, order.target_model, pending.delivery.prompt):
+                raise Refused(No.ORDER, "the seed does not follow from the client's seed")
+            return
+        commitments = (order.nonce_commit_client, order.nonce_commit_verifier)
+        if tuple(coins.nonce_commitment(nonce) for nonce in nonces) != commitments:
+            raise Refused(No.ORDER, "a nonce is not the one committed to in the order")
+        if start.seed != coins.joint_seed(order.request_id, nonces[0], nonces[1]):
+            raise Refused(No.ORDER, "the seed does not follow from the nonces")
+
+    async def _admit(self, terms: Terms, delivery: PromptDelivery) -> None:
+        running = sum(not live.state.stopped for live in self.sessions.values())
+        if running >= self.node.limits.max_sessions:
+            raise Refused(No.RESERVE, f"{running} sessions run here already", 2.0)
+        self.node.journal.put_session(
+            StoredSession(
+                terms.start_hash,
+                terms.order.session_id,
+                terms.order.request_id,
+                terms.order.lane.id,
+                self.role,
+                terms.to_wire(),
+                delivery.salt,
+                pack_prompt(delivery),
+                "open",
+            )
+        )
+        live = Live(terms, delivery, SessionState.begin(terms))
+        self.sessions[terms.order.session_id] = live
+        self.pending.pop(terms.order.session_id, None)
+        await self.begin(live)
+
+    # ------------------------------------------------------------ vouchers
+
+    async def on_voucher(self, peer: bytes, ask: VoucherRequest) -> VoucherSignature:
+        lane_id = self._read(Voucher, ask.voucher).lane
+        for live in self.sessions.values():
+            lane = live.terms.order.lane
+            if lane.id == lane_id and lane.client == peer:
+                return await self.till.on_voucher(lane, ask)
+        raise Refused(No.UNKNOWN, "no session of yours runs on that lane here")
+
+    def voucher_signed(self, lane: Lane) -> None:
+        """Told after each voucher: work that waited for payment may go on."""
+
+    # ------------------------------------------------------------ restart
+
+    def _restore(self) -> None:
+        """Rebuilds sessions, rounds and lane books from the journal. Frames in it were checked
+        before they were written."""
+        journal = self.node.journal
+        for row in journal.sessions():
+            if row.role != self.role:
+                continue
+            terms = Terms.from_wire(row.terms, self.node.domain)
+            delivery = unpack_prompt(row.prompt)
+            state = SessionState.begin(terms)
+            for stored in journal.rounds(row.start_hash):
+                done = stored_round(stored.draft, stored.verdict)
+                state = advance(terms, state, done)
+                self.till.count_round(terms, done)
+            if row.state == "closed":
+                state = replace(state, stopped=True)
+            self.sessions[terms.order.session_id] = Live(terms, delivery, state)
+            self.till.restore_lane(terms.order.lane)
+
+    # ------------------------------------------------------------ small checks
+
+    def _me(self, order: Order) -> bytes:
+        return order.drafter if self.role == "drafter" else order.verifier
+
+    def _read(self, kind: type[R], raw: bytes) -> R:
+        try:
+            record, rest = read(kind, raw)
+        except FrameError as error:
+            raise Refused(No.ORDER, str(error)) from error
+        if rest:
+            raise Refused(No.ORDER, f"{len(rest)} bytes after the {kind.__name__}")
+        return record
+
+    def _signatures(self, given: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
+        if len(given) != 3:
+            raise Refused(No.ORDER, f"three signatures (zeros where missing), not {len(given)}")
+        return given[0], given[1], given[2]
+
+    def _check_signed(
+        self,
+        record: Order | SessionStart,
+        signatures: Sequence[bytes],
+        *,
+        needed: Sequence[str],
+        order: Order | None = None,
+    ) -> None:
+        """Raises Refused unless every signature given is by its party, and the needed are there."""
+        parties = order if order is not None else record
+        assert isinstance(parties, Order)
+        addresses = (parties.client, parties.drafter, parties.verifier)
+        for role, address, signature in zip(PARTIES, addresses, signatures, strict=True):
+            if signature == NO_SIGNATURE:
+                if role in needed:
+                    raise Refused(No.ORDER, f"the {role}'s signature is missing")
+                continue
+            try:
+                check_signature(self.node.domain, role, address, record, signature)
+            except SessionFault as fault:
+                raise Refused(No.ORDER, str(fault)) from fault
+
+    def _merge(
+        self, held: Sequence[bytes], given: Sequence[bytes], mine: bytes
+    ) -> tuple[bytes, bytes, bytes]:
+        merged = [b if a == NO_SIGNATURE else a for a, b in zip(held, given, strict=True)]
+        merged[self.index] = mine
+        return merged[0], merged[1], merged[2]
+
+    def _sign(self, slot: str, record: Order | SessionStart | Voucher) -> bytes:
+        try:
+            return self.node.journal.sign_once(slot, record, self.node.domain, self.node.key)
+        except SlotTaken as error:
+            raise Refused(No.CONFLICT, str(error)) from error
