@@ -1,0 +1,279 @@
+"""Acceptance rates: buckets, the integer sequential test against a claim, and its checkpoints.
+
+A claim promises sixteen conditional acceptance rates. Under any true rate ≥ a₀ the process
+exp(LLR / 2**20) of the likelihood ratio of a₁ against a₀ is a supermartingale, because the weights
+are floors: a₀·e^wa + (1 − a₀)·e^wr ≤ 1. By Ville's inequality it ever exceeds e^T with probability
+≤ e^−T from any one start. The thresholds spend δ over everything that may be tested: one half each
+for the claim as a whole and for its verifiers (ln 2), 6/(π² k²) for the k-th start, 1/16 for each
+bucket, and 6/(π² j²) for the j-th verifier. So the chance that an honest drafter is ever flagged,
+at any interval, is ≤ δ.
+
+SequentialTest.sol mirrors `weights`, `llr`, `threshold`; AlphaLedger.sol keeps `Ledger`.
+
+Sources: Wald (1945); Ville (1939); the spending over starts is a union bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from functools import cache
+from typing import Final
+
+from settlement.logarithm import ln_up_q20
+from settlement.records import BUCKETS, NO_TOKEN, Sums, VerdictLeaf
+
+WEIGHT_BITS: Final = 20
+LOWEST_RATE: Final = 6
+HIGHEST_RATE: Final = 99
+TOLERANCE_PERCENT: Final = 10
+CHECKPOINT_PROPOSALS: Final = 512  # W: see scripts/alpha_power.py for what it costs in delay
+INVERSE_DELTA: Final = 10**6
+POSITION_EDGES: Final = (16, 64, 256)
+# ≥ 0.9, ≥ 0.6, ≥ 0.3 of 65536, rounded up.
+TOP_PROB_EDGES: Final = (58983, 39322, 19661)
+LN_PI2_6_UP_Q20: Final = 521_877  # ⌈2**20 ln(π²/6)⌉
+
+
+class AlphaError(ValueError):
+    """A rate, bucket, count or interval that the test is not defined for."""
+
+
+def bucket_index(output_position: int, top_prob: int) -> int:
+    """4 · positionBucket + probBucket: position < 16, < 64, < 256, else; top probability (uint16)
+    ≥ 58983, ≥ 39322, ≥ 19661, else."""
+    if output_position < 0 or not 0 <= top_prob < 1 << 16:
+        raise AlphaError(f"position {output_position} or top probability {top_prob} out of range")
+    by_position = sum(output_position >= edge for edge in POSITION_EDGES)
+    return 4 * by_position + sum(top_prob < edge for edge in TOP_PROB_EDGES)
+
+
+def round_sums(leaves: Iterable[VerdictLeaf]) -> Sums:
+    """What a round adds to its lane: every leaf is an output token; a leaf with a draft counts as
+    proposed in its bucket, and as accepted by its accept bit."""
+    output, proposed, accepted = 0, [0] * BUCKETS, [0] * BUCKETS
+    for leaf in leaves:
+        output += 1
+        if leaf.draft_token == NO_TOKEN:
+            continue
+        bucket = bucket_index(leaf.position, leaf.top_prob)
+        proposed[bucket] += 1
+        accepted[bucket] += leaf.accepted
+    return Sums(output, sum(accepted), tuple(proposed), tuple(accepted))
+
+
+# ---------------------------------------------------------------- the test
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one outcome adds to the score, at 2**20: `accept` < 0 < `reject`."""
+
+    accept: int
+    reject: int
+
+
+@cache
+def weights(rate: int) -> Weights:
+    """The weights for a claimed rate in percent, 6 to 99.
+
+    In 200ths a₀ = 2·rate and a₁ = max(2·rate − 20, rate); accept = ⌊2**20 ln(a₁/a₀)⌋, reject =
+    ⌊2**20 ln((200 − a₁)/(200 − a₀))⌋, worked out to 50 digits (no value is near an integer).
+    """
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise AlphaError(f"a claimed rate is {LOWEST_RATE} to {HIGHEST_RATE} percent, not {rate}")
+    claimed = 2 * rate
+    shortfall = max(claimed - 2 * TOLERANCE_PERCENT, rate)
+
+    def floor_ln(numerator: int, denominator: int) -> int:
+        with localcontext() as context:
+            context.prec = 50
+            scaled = (Decimal(numerator) / Decimal(denominator)).ln() * (1 << WEIGHT_BITS)
+            return int(scaled.to_integral_value(rounding="ROUND_FLOOR"))
+
+    return Weights(floor_ln(shortfall, claimed), floor_ln(200 - shortfall, 200 - claimed))
+
+
+def packed_weights() -> bytes:
+    """The table as SequentialTest.sol holds it: for rates 6 … 99, uint24 −accept then uint24
+    reject, big-endian; 564 bytes."""
+    return b"".join(
+        (-weights(rate).accept).to_bytes(3, "big") + weights(rate).reject.to_bytes(3, "big")
+        for rate in range(LOWEST_RATE, HIGHEST_RATE + 1)
+    )
+
+
+def llr(rate: int, proposed: int, accepted: int) -> int:
+    """accepted · accept + (proposed − accepted) · reject, at 2**20. AlphaError when more were
+    accepted than proposed."""
+    if not 0 <= accepted <= proposed:
+        raise AlphaError(f"{accepted} accepted of {proposed} proposed")
+    w = weights(rate)
+    return accepted * w.accept + (proposed - accepted) * w.reject
+
+
+def threshold(start: int, inverse_delta: int = INVERSE_DELTA, verifier_order: int = 0) -> int:
+    """What a score must exceed, at 2**20, rounded up:
+
+    up(1/δ) + up(32) + LN_PI2_6_UP + 2·up(start), and LN_PI2_6_UP + 2·up(verifierOrder) on top for
+    a verifier's own test, where up = `ln_up_q20` and 32 = 2 · 16.
+
+    Args:
+        start: k ≥ 1, the number of the checkpoint the interval begins at.
+        inverse_delta: 1/δ, an integer ≥ 2.
+        verifier_order: j ≥ 1, or 0 for the claim as a whole.
+    """
+    if start < 1 or inverse_delta < 2 or verifier_order < 0:
+        raise AlphaError(f"start {start}, 1/δ {inverse_delta} or order {verifier_order} too small")
+    total = ln_up_q20(inverse_delta) + ln_up_q20(2 * BUCKETS)
+    total += LN_PI2_6_UP_Q20 + 2 * ln_up_q20(start)
+    if verifier_order:
+        total += LN_PI2_6_UP_Q20 + 2 * ln_up_q20(verifier_order)
+    return total
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Proposed and accepted so far, per bucket."""
+
+    proposed: tuple[int, ...] = (0,) * BUCKETS
+    accepted: tuple[int, ...] = (0,) * BUCKETS
+
+    def __post_init__(self) -> None:
+        if len(self.proposed) != BUCKETS or len(self.accepted) != BUCKETS:
+            raise AlphaError(f"counts have {BUCKETS} buckets")
+        for proposed, accepted in zip(self.proposed, self.accepted, strict=True):
+            if not 0 <= accepted <= proposed:
+                raise AlphaError(f"{accepted} accepted of {proposed} proposed")
+
+    @classmethod
+    def of(cls, sums: Sums) -> Counts:
+        return cls(sums.proposed_by_bucket, sums.accepted_by_bucket)
+
+    @property
+    def total(self) -> int:
+        return sum(self.proposed)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            tuple(a + b for a, b in zip(self.proposed, other.proposed, strict=True)),
+            tuple(a + b for a, b in zip(self.accepted, other.accepted, strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One interval's score against its threshold, both at 2**20."""
+
+    score: int
+    threshold: int
+
+    @property
+    def flagged(self) -> bool:
+        return self.score > self.threshold
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The counts under a claim (or of one verifier under it), with checkpoints.
+
+    Checkpoint 1 is the empty start. `add` moves the newest state and appends it as a checkpoint
+    when at least `every` proposals came since the last one. An interval runs from a checkpoint to
+    a later one or to the newest state.
+    """
+
+    every: int = CHECKPOINT_PROPOSALS
+    checkpoints: tuple[Counts, ...] = field(default=(Counts(),))
+    newest: Counts = field(default=Counts())
+
+    def add(self, delta: Counts) -> Ledger:
+        newest = self.newest + delta
+        checkpoints = self.checkpoints
+        if newest.total - checkpoints[-1].total >= self.every:
+            checkpoints = (*checkpoints, newest)
+        return Ledger(self.every, checkpoints, newest)
+
+    def checkpoint(self, number: int) -> Counts:
+        """Checkpoint `number`, from 1; 0 is the newest state. AlphaError for one not there."""
+        if number == 0:
+            return self.newest
+        if not 0 < number <= len(self.checkpoints):
+            raise AlphaError(f"there are {len(self.checkpoints)} checkpoints, no {number}")
+        return self.checkpoints[number - 1]
+
+
+def evaluate(
+    ledger: Ledger,
+    rates: Sequence[int],
+    bucket: int,
+    start: int,
+    end: int,
+    inverse_delta: int = INVERSE_DELTA,
+    verifier_order: int = 0,
+) -> Evaluation:
+    """The test of one bucket over one interval of a ledger.
+
+    Args:
+        rates: the claim's sixteen rates, percent.
+        bucket: 0 to 15.
+        start: checkpoint number k, from 1.
+        end: a later checkpoint's number, or 0 for the newest state.
+        verifier_order: 0 when `ledger` is the claim's; j when it is that verifier's own.
+
+    Raises:
+        AlphaError: no such bucket or checkpoint, or the end does not come after the start.
+    """
+    if not 0 <= bucket < BUCKETS:
+        raise AlphaError(f"bucket {bucket} is not in 0..{BUCKETS - 1}")
+    if start < 1 or (end and end <= start):
+        raise AlphaError(f"an interval runs forward from checkpoint 1 on, not {start} to {end}")
+    before, after = ledger.checkpoint(start), ledger.checkpoint(end)
+    score = llr(
+        rates[bucket],
+        after.proposed[bucket] - before.proposed[bucket],
+        after.accepted[bucket] - before.accepted[bucket],
+    )
+    return Evaluation(score, threshold(start, inverse_delta, verifier_order))
+
+
+def find_flag(
+    ledger: Ledger,
+    rates: Sequence[int],
+    inverse_delta: int = INVERSE_DELTA,
+    verifier_order: int = 0,
+) -> tuple[int, int, Evaluation] | None:
+    """The (bucket, start, evaluation) that flags the claim on the newest state by the widest
+    margin, or None. What a watcher asks after each settlement: an earlier end was asked then."""
+    found: list[tuple[int, int, Evaluation]] = [
+        (bucket, start, evaluation)
+        for bucket in range(BUCKETS)
+        for start in range(1, len(ledger.checkpoints) + 1)
+        if (
+            evaluation := evaluate(ledger, rates, bucket, start, 0, inverse_delta, verifier_order)
+        ).flagged
+    ]
+    return max(found, key=lambda item: item[2].score - item[2].threshold, default=None)
+
+
+__all__ = [
+    "BUCKETS",
+    "CHECKPOINT_PROPOSALS",
+    "INVERSE_DELTA",
+    "AlphaError",
+    "Counts",
+    "Evaluation",
+    "Ledger",
+    "Weights",
+    "bucket_index",
+    "evaluate",
+    "find_flag",
+    "llr",
+    "packed_weights",
+    "round_sums",
+    "threshold",
+    "weights",
+]
