@@ -120,7 +120,7 @@ def threshold(start: int, inverse_delta: int = INVERSE_DELTA, verifier_order: in
     a verifier's own test, where up = `ln_up_q20` and 32 = 2 · 16.
 
     Args:
-        start: k ≥ 1, the number of the checkpoint the interval begins at.
+        start: k ≥ 1; an interval that begins at checkpoint c has k = c + 1.
         inverse_delta: 1/δ, an integer ≥ 2.
         verifier_order: j ≥ 1, or 0 for the claim as a whole.
     """
@@ -181,29 +181,33 @@ class Evaluation:
 class Ledger:
     """The counts under a claim (or of one verifier under it), with checkpoints.
 
-    Checkpoint 1 is the empty start. `add` moves the newest state and appends it as a checkpoint
-    when at least `every` proposals came since the last one. An interval runs from a checkpoint to
-    a later one or to the newest state.
+    Checkpoint 0 is the empty beginning. `add` moves the newest state and fixes it as a checkpoint
+    when at least `every` proposals came since the last one; until then the newest state has the
+    next number, so that an interval may end there too. An interval that starts at checkpoint
+    `from` is start number k = from + 1.
     """
 
     every: int = CHECKPOINT_PROPOSALS
-    checkpoints: tuple[Counts, ...] = field(default=(Counts(),))
+    fixed: tuple[Counts, ...] = field(default=(Counts(),))
     newest: Counts = field(default=Counts())
 
     def add(self, delta: Counts) -> Ledger:
         newest = self.newest + delta
-        checkpoints = self.checkpoints
-        if newest.total - checkpoints[-1].total >= self.every:
-            checkpoints = (*checkpoints, newest)
-        return Ledger(self.every, checkpoints, newest)
+        fixed = self.fixed
+        if newest.total - fixed[-1].total >= self.every:
+            fixed = (*fixed, newest)
+        return Ledger(self.every, fixed, newest)
+
+    @property
+    def newest_number(self) -> int:
+        """The number of the newest state."""
+        return len(self.fixed) - 1 if self.newest == self.fixed[-1] else len(self.fixed)
 
     def checkpoint(self, number: int) -> Counts:
-        """Checkpoint `number`, from 1; 0 is the newest state. AlphaError for one not there."""
-        if number == 0:
-            return self.newest
-        if not 0 < number <= len(self.checkpoints):
-            raise AlphaError(f"there are {len(self.checkpoints)} checkpoints, no {number}")
-        return self.checkpoints[number - 1]
+        """Checkpoint `number`, from 0 to `newest_number`. AlphaError for one not there."""
+        if not 0 <= number <= self.newest_number:
+            raise AlphaError(f"checkpoints run from 0 to {self.newest_number}, no {number}")
+        return self.fixed[number] if number < len(self.fixed) else self.newest
 
 
 def evaluate(
@@ -215,13 +219,14 @@ def evaluate(
     inverse_delta: int = INVERSE_DELTA,
     verifier_order: int = 0,
 ) -> Evaluation:
-    """The test of one bucket over one interval of a ledger.
+    """The test of one bucket over one interval of a ledger: score = `llr` of the difference of
+    counts, against `threshold(start + 1, …)`.
 
     Args:
         rates: the claim's sixteen rates, percent.
         bucket: 0 to 15.
-        start: checkpoint number k, from 1.
-        end: a later checkpoint's number, or 0 for the newest state.
+        start: number of the checkpoint before the interval, from 0.
+        end: number of a later checkpoint; `ledger.newest_number` for the newest state.
         verifier_order: 0 when `ledger` is the claim's; j when it is that verifier's own.
 
     Raises:
@@ -229,15 +234,15 @@ def evaluate(
     """
     if not 0 <= bucket < BUCKETS:
         raise AlphaError(f"bucket {bucket} is not in 0..{BUCKETS - 1}")
-    if start < 1 or (end and end <= start):
-        raise AlphaError(f"an interval runs forward from checkpoint 1 on, not {start} to {end}")
+    if start >= end:
+        raise AlphaError(f"an interval runs forward, not from {start} to {end}")
     before, after = ledger.checkpoint(start), ledger.checkpoint(end)
     score = llr(
         rates[bucket],
         after.proposed[bucket] - before.proposed[bucket],
         after.accepted[bucket] - before.accepted[bucket],
     )
-    return Evaluation(score, threshold(start, inverse_delta, verifier_order))
+    return Evaluation(score, threshold(start + 1, inverse_delta, verifier_order))
 
 
 def find_flag(
@@ -248,14 +253,13 @@ def find_flag(
 ) -> tuple[int, int, Evaluation] | None:
     """The (bucket, start, evaluation) that flags the claim on the newest state by the widest
     margin, or None. What a watcher asks after each settlement: an earlier end was asked then."""
-    found: list[tuple[int, int, Evaluation]] = [
-        (bucket, start, evaluation)
-        for bucket in range(BUCKETS)
-        for start in range(1, len(ledger.checkpoints) + 1)
-        if (
-            evaluation := evaluate(ledger, rates, bucket, start, 0, inverse_delta, verifier_order)
-        ).flagged
-    ]
+    end = ledger.newest_number
+    found: list[tuple[int, int, Evaluation]] = []
+    for bucket in range(BUCKETS):
+        for start in range(end):
+            evaluation = evaluate(ledger, rates, bucket, start, end, inverse_delta, verifier_order)
+            if evaluation.flagged:
+                found.append((bucket, start, evaluation))
     return max(found, key=lambda item: item[2].score - item[2].threshold, default=None)
 
 
