@@ -23,11 +23,10 @@ from typing import Final
 import numpy as np
 import torch
 
+from settlement.noise import SCORE_LIMIT
 from settlement.records import NO_CUTOFF, Q16, SCORE_BITS, Mode, Order
 
 Q24: Final = 1 << SCORE_BITS
-# Scores are clamped here so that score + noise (|noise| < 2**30) can never wrap.
-SCORE_LIMIT: Final = 1 << 61
 # How many of the best tokens top-p looks at before it sorts the whole vocabulary.
 _TOP_P_HEAD: Final = 256
 
@@ -157,8 +156,10 @@ class History:
         """Append emitted tokens."""
         self._output.update(tokens)
 
-    def window(self, drafts: Sequence[int], rows: int) -> tuple[list[int], np.ndarray, np.ndarray]:
-        """What row i sees: the committed tokens and drafts[:i].
+    def window(
+        self, drafts: Sequence[int], rows: int, first: int = 0
+    ) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """What row i sees: the committed tokens and drafts[:first + i].
 
         Returns:
             ids: the token ids seen by any row (m of them).
@@ -169,8 +170,8 @@ class History:
         index = {token: i for i, token in enumerate(ids)}
         counts = np.zeros((rows, len(ids)), dtype=np.int64)
         counts[:] = [self._output[token] for token in ids]
-        for i, token in enumerate(drafts[: rows - 1]):
-            counts[i + 1 :, index[token]] += 1
+        for i, token in enumerate(drafts[: first + rows - 1]):
+            counts[max(i + 1 - first, 0) :, index[token]] += 1
         in_prompt = np.fromiter((token in self._prompt for token in ids), bool, len(ids))
         return ids, (counts > 0) | in_prompt, counts
 
@@ -180,12 +181,13 @@ def penalised(
     params: SamplingParams,
     history: History,
     drafts: Sequence[int] = (),
+    first: int = 0,
     columns: np.ndarray | None = None,
 ) -> torch.Tensor:
     """Step 1 of the module's order, in float64.
 
     Args:
-        logits: float[n, V]; row i predicts the token after drafts[:i].
+        logits: float[n, V]; row i predicts the token after drafts[:first + i].
         columns: int64[vocabulary] mapping a token id to its column, -1 where it has none; for a
             head over part of the vocabulary.
 
@@ -195,7 +197,7 @@ def penalised(
     z = logits.double()
     if not params.has_penalties:
         return z
-    ids, seen, counts = history.window(drafts, len(logits))
+    ids, seen, counts = history.window(drafts, len(logits), first)
     if not ids:
         return z
     at = np.asarray(ids, dtype=np.int64)
@@ -280,3 +282,18 @@ def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
     z = logits.float()
     p = torch.exp(z.max(dim=1).values.double() - torch.logsumexp(z, dim=1).double())
     return (p * 65536.0).floor().clamp(0, 65535).to(torch.int64)
+
+
+def surprisals(logits: torch.Tensor, tokens: Sequence[int]) -> list[int]:
+    """-ln of each token's probability at temperature 1, before penalties and filters: Q16 nats.
+
+    Args:
+        logits: float[n, V]; row i is asked about column tokens[i].
+
+    Returns:
+        n ints in [0, 2**32 - 1], rounded to the nearest.
+    """
+    z = logits.float().double()
+    at = torch.as_tensor(tokens, device=z.device)[:, None]
+    nats = torch.logsumexp(z, dim=1) - z.gather(1, at)[:, 0]
+    return [min(max(round(x * Q16), 0), (1 << 32) - 1) for x in nats.tolist()]

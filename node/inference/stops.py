@@ -103,6 +103,14 @@ class StopScanner:
                 return StopHit(count, StopReason.LENGTH)
         return None
 
+    def completes_string(self, tokens: tuple[int, ...]) -> bool:
+        """Whether the last of `tokens`, taken as the continuation, completes a stop string."""
+        tail = self._tail + b"".join(map(self._text, tokens))
+        fresh = len(self._text(tokens[-1])) if tokens else 0
+        return any(
+            tail.find(n, max(len(tail) - fresh - len(n) + 1, 0)) >= 0 for n, _ in self._needles
+        )
+
     def commit(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to the output."""
         self.position += len(tokens)

@@ -1,0 +1,187 @@
+"""Drafters: one small interface, and what every kind of drafter shares.
+
+A drafter runs ahead of the committed text. Tokens it has made beyond it are its *ahead*; `propose`
+hands out the first of them and makes what is missing, `commit` keeps those that the verifier's
+tokens confirm and drops the rest. So drafting on while the verifier works, a full accept, a reject
+and a stale proposal need no cases of their own.
+
+In rejection mode every token must be drawn with the coin of its own round, so nothing is drafted
+ahead and nothing carried over.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from node.inference.proposal import Draft, DraftCoin, KeptList, ProposalError
+from node.inference.sampling import SamplingParams
+from settlement.masses import point_mass
+from settlement.records import Mode
+
+
+@dataclass(frozen=True)
+class Step:
+    """One drafted token; the other fields as in `Draft`, empty where the mode has no use."""
+
+    token: int
+    kept: KeptList = ()
+    surprisal: int = 0
+    top: tuple[int, ...] = ()
+
+    @classmethod
+    def certain(cls, token: int) -> Step:
+        """A token from a drafter without a distribution: all mass on it."""
+        return cls(token, point_mass(token), 0, (token,))
+
+
+class DraftSession(ABC):
+    """One session's state on the draft side.
+
+    Args:
+        prompt_ids, output_ids: as the verifier has them.
+        params: as the verifier has them: the same processors and noise apply to the draft.
+        seed: S, 32 bytes.
+        stop_ids: in the strict modes nothing is drafted after one of these.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int] = (),
+        stop_ids: frozenset[int] = frozenset(),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.tokens = [*prompt_ids, *output_ids]
+        self.prompt_length = len(prompt_ids)
+        self.params = params
+        self.seed = seed
+        self.stop_ids = stop_ids
+        self._clock = clock
+        self._ahead: list[Step] = []
+        self._spent = 0.0
+        self._made = 0
+
+    @property
+    def position(self) -> int:
+        """Output tokens committed so far: the base of the next draft."""
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def surplus(self) -> int:
+        """Tokens drafted beyond the committed text."""
+        return len(self._ahead)
+
+    def propose(self, k: int, coin: DraftCoin | None = None) -> Draft:
+        """The window for the current position: k tokens, or fewer.
+
+        Fewer only in the strict modes, when the drafter has no guess or drafted a stop id; in
+        rejection mode exactly k, drawn afresh with `coin`. Asking again in a strict mode returns
+        the same tokens.
+
+        Raises:
+            ProposalError: rejection mode without a coin.
+        """
+        rejection = self.params.mode == Mode.REJECTION
+        if rejection:
+            if coin is None:
+                raise ProposalError("rejection mode: propose needs the round's coin")
+            self._drop(0)
+        self._extend(k, coin)
+        steps = self._ahead[:k]
+        relaxed = self.params.relax_tau > 0
+        draft = Draft(
+            self.position,
+            tuple(s.token for s in steps),
+            tuple(s.kept for s in steps) if rejection else (),
+            tuple(s.surprisal for s in steps) if relaxed else (),
+            tuple(s.top for s in steps) if relaxed else (),
+            self._spent,
+            self._made,
+        )
+        self._spent, self._made = 0.0, 0
+        return draft
+
+    def draft_ahead(self, n: int) -> int:
+        """While the verifier works: have n tokens beyond the committed text; returns the surplus.
+
+        Does nothing in rejection mode.
+        """
+        if self.params.mode != Mode.REJECTION:
+            self._extend(n, None)
+        return self.surplus
+
+    def commit(self, emitted: Sequence[int]) -> None:
+        """Append the verifier's tokens; keep the surplus if they confirm all of it so far."""
+        match = 0
+        while match < min(len(emitted), len(self._ahead)):
+            if self._ahead[match].token != emitted[match]:
+                break
+            match += 1
+        kept = self._ahead[match:] if match == len(emitted) else []
+        if self.params.mode == Mode.REJECTION:
+            kept = []
+        self._rewind(len(self.tokens) + match + len(kept))
+        self.tokens.extend(emitted)
+        self._ahead = kept
+        self._committed(emitted)
+
+    def close(self) -> None:  # noqa: B027  most kinds hold nothing
+        """Free what the session holds."""
+
+    def _extend(self, n: int, coin: DraftCoin | None) -> None:
+        start = self._clock()
+        while len(self._ahead) < n:
+            strict = self.params.mode != Mode.REJECTION
+            if strict and self._ahead and self._ahead[-1].token in self.stop_ids:
+                break
+            step = self._next(coin)
+            if step is None:
+                break
+            self._ahead.append(step)
+            self._made += 1
+        self._spent += self._clock() - start
+
+    def _drop(self, keep: int) -> None:
+        del self._ahead[keep:]
+        self._rewind(len(self.tokens) + keep)
+
+    @abstractmethod
+    def _next(self, coin: DraftCoin | None) -> Step | None:
+        """The token after `tokens` and the ahead, at position `position + surplus`.
+
+        None when there is no guess; in rejection mode there must be one.
+        """
+
+    def _rewind(self, length: int) -> None:  # noqa: B027  stateless kinds have nothing to undo
+        """Of tokens + ahead only the first `length` stay as they are."""
+
+    def _committed(self, emitted: Sequence[int]) -> None:  # noqa: B027
+        """`emitted` is now at the end of `tokens`."""
+
+
+class Drafter(Protocol):
+    """Makes draft sessions.
+
+    Attributes:
+        name: for logs and metrics.
+    """
+
+    name: str
+
+    def open(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int] = (),
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> DraftSession: ...

@@ -1,0 +1,126 @@
+"""Prompt lookup: propose what followed the last few tokens when they occurred before.
+
+Costs microseconds and pays where the output copies its prompt or repeats itself (code edits,
+summaries, extraction). After "prompt lookup decoding" (Saxena 2023).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from node.inference.drafter import DraftSession, Step
+from node.inference.proposal import DraftCoin
+from node.inference.sampling import SamplingParams
+from settlement.records import Mode
+
+
+class LookupDrafter:
+    """Drafts by the longest recent n-gram that occurred earlier in prompt or output.
+
+    Args:
+        longest, shortest: lengths of n-gram tried, longest first.
+    """
+
+    def __init__(
+        self,
+        longest: int = 3,
+        shortest: int = 1,
+        *,
+        name: str = "ngram",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if not 1 <= shortest <= longest:
+            raise ValueError(f"n-grams of {shortest} to {longest} tokens: need 1 <= short <= long")
+        self.name = name
+        self.sizes = range(longest, shortest - 1, -1)
+        self._clock = clock
+
+    def open(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int] = (),
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> LookupSession:
+        return LookupSession(
+            self.sizes,
+            prompt_ids,
+            params,
+            seed=seed,
+            output_ids=output_ids,
+            stop_ids=stop_ids,
+            clock=self._clock,
+        )
+
+
+class LookupSession(DraftSession):
+    """Indexes the committed text as it grows; a proposal follows one earlier occurrence."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int],
+        stop_ids: frozenset[int],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            prompt_ids,
+            params,
+            seed=seed,
+            output_ids=output_ids,
+            stop_ids=stop_ids,
+            clock=clock,
+        )
+        self._sizes = sizes
+        # n-gram -> index of the token after its last occurrence that has one
+        self._after: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
+        self._source: int | None = None
+        self._index()
+
+    def _index(self) -> None:
+        for end in range(max(self._indexed, 1), len(self.tokens)):
+            for size in self._sizes:
+                if size <= end:
+                    self._after[tuple(self.tokens[end - size : end])] = end
+        self._indexed = len(self.tokens)
+
+    def _next(self, coin: DraftCoin | None) -> Step | None:
+        if not self._ahead:
+            self._source = self._find()
+        source = None if self._source is None else self._source + len(self._ahead)
+        if source is not None and source >= len(self.tokens):
+            # Past the committed text the occurrence goes on in the proposal itself: a repetition.
+            token = self._ahead[source - len(self.tokens)].token
+            return Step.certain(token)
+        if source is None:
+            if self.params.mode != Mode.REJECTION:
+                return None
+            # The round's K is fixed in rejection mode, so something must be proposed.
+            return Step.certain(self.tokens[-1])
+        return Step.certain(self.tokens[source])
+
+    def _find(self) -> int | None:
+        for size in self._sizes:
+            if size < len(self.tokens) + 1:
+                found = self._after.get(tuple(self.tokens[len(self.tokens) - size :]))
+                if found is not None:
+                    return found
+        return None
+
+    def _rewind(self, length: int) -> None:
+        if length <= len(self.tokens):
+            self._source = None
+
+    def _committed(self, emitted: Sequence[int]) -> None:
+        # A kept surplus goes on from the same occurrence; `_source` counts from the new base.
+        if self._ahead and self._source is not None:
+            self._source += len(emitted)
+        self._index()

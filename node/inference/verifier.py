@@ -1,0 +1,322 @@
+"""The verifier: one target pass over a window, decided by the integer rules of `acceptance`.
+
+Several sessions share one model. `verify_batch` runs their windows in one pass; each request fails
+or succeeds on its own. A session's cache always lacks exactly the last committed token, which is
+fed with the next window: so a full accept, a reject at any place and K = 0 are the same case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from node.inference.architecture import ModelError
+from node.inference.cache import ContextOverflow
+from node.inference.fingerprint import Projection
+from node.inference.model import Cache, LanguageModel, Rows, Span, check_tokens
+from node.inference.proposal import Draft, ProposalError, VerifyOutcome, VerifyRequest
+from node.inference.rows import target_rows
+from node.inference.sampling import History, SamplingParams
+from node.inference.stops import StopRules, StopScanner
+from node.inference.tokens import Tokenizer
+from settlement import acceptance
+from settlement.masses import dense
+from settlement.records import Mode
+
+
+class VerifierError(ValueError):
+    """A session or request that this verifier cannot serve; the message says why."""
+
+
+class VerifierFull(VerifierError):
+    """Admission refused: the sessions open now use all that this verifier may. Try later."""
+
+
+class StaleDraft(VerifierError):
+    """A draft for another position than the session's current one."""
+
+
+@dataclass
+class TargetSession:
+    """One session's state on the target side. Made by `Verifier.open`; read-only to others.
+
+    Attributes:
+        session_id: as the caller named it.
+        tokens: prompt and output so far.
+        prompt_length: of these, the prompt's.
+        ended: a stop was emitted; nothing more can be verified.
+    """
+
+    session_id: bytes
+    tokens: list[int]
+    prompt_length: int
+    params: SamplingParams
+    seed: bytes
+    stops: StopRules
+    terms: acceptance.Terms
+    cache: Cache
+    history: History
+    scanner: StopScanner
+    projection: Projection
+    reserved: int
+    ended: bool = False
+    closed: bool = field(default=False, compare=False)
+
+    @property
+    def position(self) -> int:
+        """Output tokens so far, absolute over hand-overs: the base of the next round."""
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def remaining(self) -> int:
+        """Output tokens until max_tokens: the largest window a draft may have."""
+        return self.stops.max_tokens - self.position
+
+
+class Verifier:
+    """Runs a target model for many sessions. Not thread-safe (see `worker`).
+
+    Args:
+        model: over the whole vocabulary.
+        tokenizer: needed only for stop strings.
+        max_sessions: open at once.
+        max_tokens: prompt and output, reserved over all open sessions: bounds the caches' memory.
+        clock: seconds, for the timings in outcomes.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer | None = None,
+        *,
+        max_sessions: int = 64,
+        max_tokens: int = 1 << 17,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if model.head_ids is not None:
+            raise ModelError("a model with a reduced head can draft but not verify")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_sessions = max_sessions
+        self.max_tokens = max_tokens
+        self._clock = clock
+        self._open: dict[bytes, TargetSession] = {}
+
+    @property
+    def sessions(self) -> int:
+        return len(self._open)
+
+    @property
+    def reserved_tokens(self) -> int:
+        return sum(session.reserved for session in self._open.values())
+
+    def open(
+        self,
+        session_id: bytes,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        stops: StopRules,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int] = (),
+    ) -> TargetSession:
+        """Admit a session and run its prompt.
+
+        Args:
+            session_id: not open already.
+            prompt_ids: at least one id.
+            stops: its ids should include the model's end-of-sequence ids.
+            seed: S, 32 bytes.
+            output_ids: output committed before a hand-over; positions go on from there.
+
+        Raises:
+            VerifierFull: no room now.
+            VerifierError: the session is open already, or the seed has not 32 bytes.
+            ContextOverflow: prompt and max_tokens exceed the model's context.
+            ModelError: an empty prompt, or an id outside the vocabulary.
+            StopError: the output given has ended already, or stop strings without a tokenizer.
+        """
+        check_tokens(prompt_ids, self.model.vocab_size)
+        if output_ids:
+            check_tokens(output_ids, self.model.vocab_size)
+        need = len(prompt_ids) + stops.max_tokens
+        if need > self.model.context_length:
+            raise ContextOverflow(
+                f"{len(prompt_ids)} prompt tokens and max_tokens {stops.max_tokens} exceed the "
+                f"context of {self.model.context_length}: shorten one of them"
+            )
+        if session_id in self._open:
+            raise VerifierError(f"session 0x{session_id.hex()} is open already")
+        if len(seed) != 32:
+            raise VerifierError(f"a seed has 32 bytes, not {len(seed)}")
+        if self.sessions >= self.max_sessions or self.reserved_tokens + need > self.max_tokens:
+            raise VerifierFull(
+                f"{self.sessions} sessions with {self.reserved_tokens} tokens are open; this one "
+                f"needs {need} of {self.max_tokens}"
+            )
+        session = TargetSession(
+            session_id,
+            [*prompt_ids, *output_ids],
+            len(prompt_ids),
+            params,
+            seed,
+            stops,
+            terms_of(params, stops),
+            self.model.new_cache(),
+            History(prompt_ids, output_ids),
+            self._scanner(stops, output_ids),
+            Projection(seed, self.model.hidden_size),
+            need,
+        )
+        if len(session.tokens) > 1:
+            self.model.forward([Span(session.cache, session.tokens[:-1])])
+        self._open[session_id] = session
+        return session
+
+    def verify(self, session: TargetSession, request: VerifyRequest) -> VerifyOutcome:
+        """One round of one session; errors as `verify_batch` reports them."""
+        outcome = self.verify_batch([(session, request)])[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def verify_batch(
+        self, work: Sequence[tuple[TargetSession, VerifyRequest]]
+    ) -> list[VerifyOutcome | ValueError]:
+        """One target pass over the windows of several sessions, no session twice.
+
+        Returns:
+            In order, what each emitted, or why its request was refused: StaleDraft, ProposalError
+            (malformed draft, or past max_tokens), VerifierError (session ended or closed, missing
+            chain value). A refused session has not changed and can be asked again.
+        """
+        results: dict[int, VerifyOutcome | ValueError] = {}
+        spans: dict[int, Span] = {}
+        for index, (session, request) in enumerate(work):
+            try:
+                if any(session is work[i][0] for i in spans):
+                    raise VerifierError("a session takes part in a batch once")
+                self._check(session, request)
+            except ValueError as error:
+                results[index] = error
+                continue
+            missing = session.tokens[session.cache.length :]
+            window = [*missing, *request.draft.tokens]
+            spans[index] = Span(session.cache, window, len(request.draft) + 1)
+        if spans:
+            start = self._clock()
+            rows = self.model.forward(list(spans.values()))
+            shared = self._clock() - start
+            for (index, span), row in zip(spans.items(), rows, strict=True):
+                session, request = work[index]
+                results[index] = self._decide(session, request, row, span.rows, shared)
+        return [results[index] for index in range(len(work))]
+
+    def rollback(self, session: TargetSession, position: int) -> None:
+        """Forget the output from `position` on, as if it had never been verified.
+
+        Raises:
+            VerifierError: the session is closed, or has no such position.
+        """
+        self._require_open(session)
+        if not 0 <= position <= session.position:
+            raise VerifierError(f"position {position} is not in 0..{session.position}")
+        del session.tokens[session.prompt_length + position :]
+        session.cache.truncate(min(session.cache.length, len(session.tokens) - 1))
+        prompt = session.tokens[: session.prompt_length]
+        output = session.tokens[session.prompt_length :]
+        session.history = History(prompt, output)
+        session.scanner = self._scanner(session.stops, output)
+        session.ended = False
+
+    def close(self, session: TargetSession) -> None:
+        """Free the session's memory; closing twice is harmless."""
+        if self._open.get(session.session_id) is session:
+            del self._open[session.session_id]
+        session.closed = True
+        session.cache = None  # type: ignore[assignment]  # frees the store though a handle lives on
+
+    def _scanner(self, stops: StopRules, output_ids: Sequence[int]) -> StopScanner:
+        token_bytes = None if self.tokenizer is None else self.tokenizer.token_bytes
+        return StopScanner(stops, token_bytes, output_ids)
+
+    def _require_open(self, session: TargetSession) -> None:
+        if session.closed or self._open.get(session.session_id) is not session:
+            raise VerifierError(f"session 0x{session.session_id.hex()} is not open here")
+
+    def _check(self, session: TargetSession, request: VerifyRequest) -> None:
+        self._require_open(session)
+        draft, params = request.draft, session.params
+        if session.ended:
+            raise VerifierError(f"session 0x{session.session_id.hex()} has ended")
+        if draft.base != session.position:
+            raise StaleDraft(f"draft for position {draft.base}, session at {session.position}")
+        if len(draft) > session.remaining:
+            raise ProposalError(f"{len(draft)} drafts, {session.remaining} tokens to max_tokens")
+        draft.check(
+            self.model.vocab_size,
+            rejection=params.mode == Mode.REJECTION,
+            relaxed=params.relax_tau > 0,
+        )
+        if params.mode == Mode.REJECTION and len(request.chain_value) != 32:
+            raise VerifierError("rejection mode needs the round's chain value, 32 bytes")
+
+    def _decide(
+        self,
+        session: TargetSession,
+        request: VerifyRequest,
+        rows: Rows,
+        count: int,
+        shared_seconds: float,
+    ) -> VerifyOutcome:
+        start = self._clock()
+        draft, base = request.draft, session.position
+        decision = acceptance.decide_round(
+            session.terms,
+            base,
+            rule_drafts(draft, self.model.vocab_size),
+            target_rows(rows.logits, session.params, session.history, draft.tokens),
+            session.seed,
+            request.chain_value if session.params.mode == Mode.REJECTION else None,
+            session.scanner.completes_string if session.stops.strings else None,
+        )
+        emitted = decision.tokens
+        stop = session.scanner.scan(emitted)
+        fingerprints: tuple[bytes, ...] = ()
+        if request.fingerprints:
+            hidden = rows.hidden[: len(emitted)].cpu().numpy()
+            fingerprints = tuple(session.projection.fingerprints(hidden))
+        session.tokens.extend(emitted)
+        session.cache.truncate(len(session.tokens) - 1)
+        session.history.commit(emitted)
+        session.scanner.commit(emitted)
+        session.ended = stop is not None
+        seconds = shared_seconds + self._clock() - start
+        return VerifyOutcome(base, decision, fingerprints, stop, seconds, count)
+
+
+def terms_of(params: SamplingParams, stops: StopRules) -> acceptance.Terms:
+    """What the integer rules need of a session's parameters."""
+    return acceptance.Terms(
+        params.mode,
+        params.relax_tau,
+        params.key_target_surprisal,
+        params.key_draft_surprisal,
+        params.key_overlap,
+        stops.ids,
+        stops.max_tokens,
+    )
+
+
+def rule_drafts(draft: Draft, vocab_size: int) -> list[acceptance.Draft]:
+    """A window in the form that the integer rules take."""
+    return [
+        acceptance.Draft(
+            token,
+            dense(draft.kept[i], vocab_size) if draft.kept else None,
+            draft.surprisals[i] if draft.surprisals else 0,
+            draft.tops[i] if draft.tops else (),
+        )
+        for i, token in enumerate(draft.tokens)
+    ]

@@ -1,0 +1,268 @@
+"""How many tokens to draft: the window that maximises expected tokens per second.
+
+With conditional acceptance rate a, a window of K drafts emits (1 - a**(K+1)) / (1 - a) tokens in
+expectation (Leviathan et al. 2023) and takes K drafts, one pass of K + 1 rows and one exchange
+with the drafter. Each cost is measured. K = 0 needs no drafter and is chosen when it is the
+fastest; from time to time a small window then probes whether that still holds.
+
+A choice depends on past rounds only, never on the drafts it is for: a window that is cut where the
+drafter feels unsure would change which tokens are reached and, in rejection mode, the output's law.
+Pure: no clock, no randomness; the caller passes measured times in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round.
+
+    Attributes:
+        drafts: K.
+        accepted: drafts accepted.
+        rejected: whether a draft was reached and not accepted.
+        draft_seconds, drafted: drafting time, and the number of tokens it made (ahead included).
+        verify_seconds: target pass and rule; None when not known.
+        network_seconds: round wall time spent neither drafting nor verifying; None when not known.
+        bytes: sent and received for this round's draft.
+    """
+
+    drafts: int
+    accepted: int
+    rejected: bool
+    draft_seconds: float = 0.0
+    drafted: int = 0
+    verify_seconds: float | None = None
+    network_seconds: float | None = None
+    bytes: int = 0
+
+
+@dataclass
+class VerifyCost:
+    """Seconds of a pass as a function of its rows: a + b * rows, fitted with forgetting.
+
+    One row is kept apart: on CPUs one row is another kernel than two, and a line through both would
+    misjudge exactly the comparison that decides for or against K = 0.
+    """
+
+    forgetting: float = 0.95
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # w, n, n*n, t, n*t
+    _single: float | None = None
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """One pass. A time over 3 times the estimate counts as 3 times: the machine was busy."""
+        if seconds <= 0 or rows < 1:
+            return
+        if self.known(rows):
+            seconds = min(seconds, 3 * self.seconds(rows))
+        if rows == 1:
+            old = self._single
+            self._single = seconds if old is None else 0.8 * old + 0.2 * seconds
+            return
+        fresh = (1.0, rows, rows * rows, seconds, rows * seconds)
+        self._sums = [self.forgetting * s + x for s, x in zip(self._sums, fresh, strict=True)]
+
+    def known(self, rows: int) -> bool:
+        return self._single is not None if rows == 1 else self._sums[0] > 0
+
+    def line(self) -> tuple[float, float]:
+        """(a, b) in seconds; (0, 0) before any observation. b is not negative."""
+        weight, n, nn, t, nt = self._sums
+        if weight == 0:
+            # Only single rows so far: assume that a row adds a tenth of a pass.
+            single = self._single or 0.0
+            return 0.9 * single, 0.1 * single
+        mean_n, mean_t = n / weight, t / weight
+        variance = nn / weight - mean_n**2
+        slope = (nt / weight - mean_n * mean_t) / variance if variance > 0.05 else 0.03 * mean_t
+        slope = min(max(slope, 0.0), mean_t / mean_n)
+        return mean_t - slope * mean_n, slope
+
+    def seconds(self, rows: int) -> float:
+        if rows == 1 and self._single is not None:
+            return self._single
+        a, b = self.line()
+        return a + b * rows
+
+
+class WindowControl:
+    """Chooses the window of each round from the rounds before it.
+
+    Args:
+        max_window: largest K.
+        first: K of the first round; the cap then grows by `growth` a round.
+        prior: (rate, weight) of acceptance before anything is known.
+        forgetting: weight that a trial keeps per later trial; 0.98 looks back about 50 trials.
+        costs: measured seconds of a pass per number of rows, from a calibration.
+        draft_cost: seconds per drafted token, from a calibration.
+        bandwidth: bytes per second to the drafter; None leaves bytes out.
+        overlap: the drafter drafts on while the verifier works (strict modes).
+    """
+
+    def __init__(
+        self,
+        max_window: int = 16,
+        *,
+        first: int = 2,
+        growth: float = 1.5,
+        prior: tuple[float, float] = (0.7, 4.0),
+        forgetting: float = 0.98,
+        costs: Mapping[int, float] | None = None,
+        draft_cost: float | None = None,
+        bandwidth: float | None = None,
+        overlap: bool = False,
+    ) -> None:
+        if max_window < 0 or first < 0 or growth < 1:
+            raise ValueError(f"window {max_window}, first {first}, growth {growth}: out of range")
+        self.max_window = max_window
+        self.cost = VerifyCost()
+        for rows, seconds in sorted((costs or {}).items()):
+            self.cost.observe(rows, seconds)
+        self._cap = float(max(first, 1))
+        self._growth = growth
+        self._prior = prior
+        self._forgetting = forgetting
+        self._accepts = 0.0
+        self._rejects = 0.0
+        self._draft_cost = draft_cost
+        self._rtt: float | None = None
+        self._bytes_per_draft = 0.0
+        self._bandwidth = bandwidth
+        self._overlap = overlap
+        self._idle = 0  # rounds in a row that drafted nothing
+        self._patience = 8  # of those, before a probe
+        self._rounds = 0
+        self._why = "first round"
+
+    # ------------------------------------------------------------ estimates
+
+    @property
+    def alpha(self) -> float:
+        """Conditional acceptance rate: accepts / (accepts + rejections), with the prior."""
+        rate, weight = self._prior
+        trials = self._accepts + self._rejects + weight
+        return min((self._accepts + rate * weight) / trials, 0.999)
+
+    def expected_tokens(self, k: int) -> float:
+        a = self.alpha
+        return (1 - a ** (k + 1)) / (1 - a)
+
+    def expected_seconds(self, k: int) -> float:
+        """Wall time of a round of k drafts. K = 0 needs neither drafts nor the exchange."""
+        verify = self.cost.seconds(k + 1)
+        if k == 0:
+            return verify
+        exchange = self._rtt or 0.0
+        if self._bandwidth:
+            exchange += k * self._bytes_per_draft / self._bandwidth
+        drafting = k * (self._draft_cost or 0.0)
+        if self._overlap:
+            # The next window is ready if all k are accepted and the token after them was guessed.
+            drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
+        return drafting + verify + exchange
+
+    def rate(self, k: int) -> float:
+        """Expected tokens per second of windows of k."""
+        seconds = self.expected_seconds(k)
+        return self.expected_tokens(k) / seconds if seconds > 0 else 0.0
+
+    # ------------------------------------------------------------ choice
+
+    def choose(self, remaining: int | None = None) -> int:
+        """K for the next round. Asking twice gives the same answer.
+
+        Args:
+            remaining: tokens to max_tokens; the last of them needs no draft.
+        """
+        limit = self.max_window if remaining is None else min(self.max_window, remaining - 1)
+        limit = max(limit, 0)
+        if limit == 0:
+            self._why = "no room for a draft"
+            return 0
+        if not (self.cost.known(1) or self.cost.known(2)):
+            self._why = "first round"
+            return min(int(self._cap), limit)
+        best = max(range(limit + 1), key=lambda k: (self.rate(k), -k))
+        if best == 0:
+            if self._idle >= self._patience:
+                self._why = "probe: not drafting was faster"
+                return min(2, limit)
+            self._why = "not drafting is faster"
+            return 0
+        if not self.cost.known(1) and self._rounds >= 3 and self.rate(best) < 2 * self.rate(0):
+            self._why = "probe: one row was never timed"
+            return 0
+        if best > int(self._cap):
+            self._why = "growing"
+            return int(self._cap)
+        self._why = "fastest"
+        return best
+
+    def observe(self, done: Round) -> None:
+        """Learn from a finished round."""
+        self._rounds += 1
+        trials = done.accepted + done.rejected
+        if trials:
+            decay = self._forgetting**trials
+            self._accepts = decay * self._accepts + done.accepted
+            self._rejects = decay * self._rejects + done.rejected
+        if done.drafted > 0:
+            self._draft_cost = _blend(self._draft_cost, done.draft_seconds / done.drafted)
+        if done.verify_seconds is not None:
+            self.cost.observe(done.drafts + 1, done.verify_seconds)
+        if done.drafts == 0:
+            self._idle += 1
+            return
+        if self._idle > self._patience:  # that was a probe; look less often if it was no use
+            still_slow = self.rate(max(1, done.drafts)) <= self.rate(0)
+            self._patience = min(2 * self._patience, 64) if still_slow else 8
+        self._idle = 0
+        self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
+        if done.bytes:
+            self._bytes_per_draft = _blend(self._bytes_per_draft or None, done.bytes / done.drafts)
+        if done.network_seconds is not None:
+            sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
+            self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0))
+
+    def explain(self) -> dict[str, Any]:
+        """What the choice rests on, for people: estimates, and expected tokens/s per window."""
+        a, b = self.cost.line()
+        return {
+            "reason": self._why,
+            "alpha": self.alpha,
+            "trials": self._accepts + self._rejects,
+            "draft_seconds_per_token": self._draft_cost,
+            "verify_seconds": {"a": a, "b": b, "one_row": self.cost.seconds(1)},
+            "rtt_seconds": self._rtt,
+            "bytes_per_draft": self._bytes_per_draft,
+            "cap": int(self._cap),
+            "tokens_per_second": {k: self.rate(k) for k in range(self.max_window + 1)},
+        }
+
+
+def _blend(old: float | None, new: float) -> float:
+    """Exponential average that starts at the first value and clips one-off spikes."""
+    if not math.isfinite(new) or old is None:
+        return new if math.isfinite(new) else 0.0
+    return 0.8 * old + 0.2 * min(new, max(4 * old, 1e-6))
+
+
+class FixedWindow:
+    """The same K always: for benchmarks and tests. Same interface as `WindowControl`."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def choose(self, remaining: int | None = None) -> int:
+        return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
+
+    def observe(self, done: Round) -> None:
+        pass
+
+    def explain(self) -> dict[str, Any]:
+        return {"reason": "fixed", "window": self.k}
