@@ -40,7 +40,7 @@ class AlphaError(ValueError):
     """A rate, bucket, count or interval that the test is not defined for."""
 
 
-def bucket_index(output_position: int, top_prob: int) -> int:
+def bucket(output_position: int, top_prob: int) -> int:
     """4 · positionBucket + probBucket: position < 16, < 64, < 256, else; top probability (uint16)
     ≥ 58983, ≥ 39322, ≥ 19661, else."""
     if output_position < 0 or not 0 <= top_prob < 1 << 16:
@@ -57,9 +57,9 @@ def round_sums(leaves: Iterable[VerdictLeaf]) -> Sums:
         output += 1
         if leaf.draft_token == NO_TOKEN:
             continue
-        bucket = bucket_index(leaf.position, leaf.top_prob)
-        proposed[bucket] += 1
-        accepted[bucket] += leaf.accepted
+        index = bucket(leaf.position, leaf.top_prob)
+        proposed[index] += 1
+        accepted[index] += leaf.accepted
     return Sums(output, sum(accepted), tuple(proposed), tuple(accepted))
 
 
@@ -213,7 +213,7 @@ class Ledger:
 def evaluate(
     ledger: Ledger,
     rates: Sequence[int],
-    bucket: int,
+    bucket_number: int,
     start: int,
     end: int,
     inverse_delta: int = INVERSE_DELTA,
@@ -224,7 +224,7 @@ def evaluate(
 
     Args:
         rates: the claim's sixteen rates, percent.
-        bucket: 0 to 15.
+        bucket_number: 0 to 15.
         start: number of the checkpoint before the interval, from 0.
         end: number of a later checkpoint; `ledger.newest_number` for the newest state.
         verifier_order: 0 when `ledger` is the claim's; j when it is that verifier's own.
@@ -232,15 +232,15 @@ def evaluate(
     Raises:
         AlphaError: no such bucket or checkpoint, or the end does not come after the start.
     """
-    if not 0 <= bucket < BUCKETS:
-        raise AlphaError(f"bucket {bucket} is not in 0..{BUCKETS - 1}")
+    if not 0 <= bucket_number < BUCKETS:
+        raise AlphaError(f"bucket {bucket_number} is not in 0..{BUCKETS - 1}")
     if start >= end:
         raise AlphaError(f"an interval runs forward, not from {start} to {end}")
     before, after = ledger.checkpoint(start), ledger.checkpoint(end)
     score = llr(
-        rates[bucket],
-        after.proposed[bucket] - before.proposed[bucket],
-        after.accepted[bucket] - before.accepted[bucket],
+        rates[bucket_number],
+        after.proposed[bucket_number] - before.proposed[bucket_number],
+        after.accepted[bucket_number] - before.accepted[bucket_number],
     )
     return Evaluation(score, threshold(start + 1, inverse_delta, verifier_order))
 
@@ -255,29 +255,9 @@ def find_flag(
     margin, or None. What a watcher asks after each settlement: an earlier end was asked then."""
     end = ledger.newest_number
     found: list[tuple[int, int, Evaluation]] = []
-    for bucket in range(BUCKETS):
+    for number in range(BUCKETS):
         for start in range(end):
-            evaluation = evaluate(ledger, rates, bucket, start, end, inverse_delta, verifier_order)
+            evaluation = evaluate(ledger, rates, number, start, end, inverse_delta, verifier_order)
             if evaluation.flagged:
-                found.append((bucket, start, evaluation))
+                found.append((number, start, evaluation))
     return max(found, key=lambda item: item[2].score - item[2].threshold, default=None)
-
-
-__all__ = [
-    "BUCKETS",
-    "CHECKPOINT_PROPOSALS",
-    "INVERSE_DELTA",
-    "AlphaError",
-    "Counts",
-    "Evaluation",
-    "Ledger",
-    "Weights",
-    "bucket_index",
-    "evaluate",
-    "find_flag",
-    "llr",
-    "packed_weights",
-    "round_sums",
-    "threshold",
-    "weights",
-]

@@ -57,43 +57,34 @@ class Dues:
 # ---------------------------------------------------------------- the sharing rule
 
 
-@dataclass(frozen=True)
-class Prices:
-    """Token units per accepted token (to D) and per output token (to V)."""
-
-    accepted: int
-    output: int
-
-    @classmethod
-    def of(cls, order: Order) -> Prices:
-        return cls(order.price_accepted, order.price_output)
-
-
-def share(prices: Prices, accepted: int, output: int) -> Dues:
-    """The sharing rule: D accepted · price, V output · price. The target's own token of a round
-    is output but not accepted, so D is not paid for it."""
+def dues(output: int, accepted: int, price_accepted: int, price_output: int) -> Dues:
+    """The sharing rule: D accepted · price_accepted, V output · price_output (token units per
+    token). The target's own token of a round is output but not accepted, so D is not paid for it.
+    PaymentError unless 0 ≤ accepted ≤ output."""
     if not 0 <= accepted <= output:
         raise PaymentError(f"{accepted} accepted of {output} output tokens")
-    return Dues(accepted * prices.accepted, output * prices.output)
+    return Dues(accepted * price_accepted, output * price_output)
 
 
-def dues_of(rounds: Iterable[tuple[Prices, RoundRecord]]) -> Dues:
+def dues_of(rounds: Iterable[tuple[Order, RoundRecord]]) -> Dues:
     """What rounds owe, each at its own order's prices."""
     total = Dues()
-    for prices, record in rounds:
-        total = total + share(prices, record.accepted, record.output)
+    for order, record in rounds:
+        total = total + dues(
+            record.output, record.accepted, order.price_accepted, order.price_output
+        )
     return total
 
 
-def cumulative_voucher(lane: Lane, epoch: int, settled: Settled, dues: Dues) -> Voucher:
-    """The voucher over `settled`. `dues`, like its sums, are cumulative over the epoch."""
+def cumulative_voucher(lane: Lane, epoch: int, settled: Settled, owed: Dues) -> Voucher:
+    """The voucher over `settled`. `owed`, like its sums, is cumulative over the epoch."""
     return Voucher(
         lane=lane.id,
         epoch=epoch,
         output=settled.sums.output,
         accepted=settled.sums.accepted,
-        due_drafter=dues.drafter,
-        due_verifier=dues.verifier,
+        due_drafter=owed.drafter,
+        due_verifier=owed.verifier,
         base_root=settled.base_root,
         root=settled.root,
         leaf_count=settled.leaf_count,
@@ -188,18 +179,27 @@ class LaneBalance:
     signed_unsettled: Dues  # in signed vouchers beyond the watermarks
 
 
-def cost(dues: Dues, fee_bps: int = AUDIT_FEE_BPS) -> int:
-    """What the client must hold for `dues`: them and their fee."""
-    return dues.total + audit_fee(dues.total, fee_bps)
+def cost(owed: Dues, fee_bps: int = AUDIT_FEE_BPS) -> int:
+    """What the client must hold for `owed`: it and its fee."""
+    return owed.total + audit_fee(owed.total, fee_bps)
 
 
-def round_exposure(prices: Prices, window: int) -> Dues:
-    """The most a round of `window` drafts can add: all accepted and the target's token."""
-    return share(prices, window, window + 1)
+def exposure_bound(
+    price_accepted: int,
+    price_output: int,
+    unsigned_tokens: int,
+    window: int,
+    fee_bps: int = AUDIT_FEE_BPS,
+) -> int:
+    """The most that `unsigned_tokens` output tokens and one more round of `window` drafts can
+    cost, fee included: every draft accepted, and the target's own token on top."""
+    tokens = unsigned_tokens + window
+    return cost(dues(tokens + 1, tokens, price_accepted, price_output), fee_bps)
 
 
 def must_stop(
-    prices: Prices,
+    price_accepted: int,
+    price_output: int,
     window: int,
     unsigned_tokens: int,
     unsigned: Dues,
@@ -216,7 +216,8 @@ def must_stop(
     """
     if unsigned_tokens > max_unsigned_tokens:
         return Stop.UNSIGNED
-    exposed = balance.signed_unsettled + unsigned + round_exposure(prices, window)
+    next_round = dues(window + 1, window, price_accepted, price_output)
+    exposed = balance.signed_unsettled + unsigned + next_round
     if balance.reserve - balance.thawing < cost(exposed, fee_bps):
         return Stop.RESERVE
     return None
