@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from node.network.transport import RequestHandler
 
 
+# Seconds that a write under way, and then the last words, may take once the link is over.
+_LAST_WRITE = 0.5
+
+
 class Pipe(Protocol):
     """A byte stream to an authenticated peer. Used by exactly one reader and one writer task."""
 
@@ -94,6 +98,8 @@ class PeerLink:
         self._scope = trio.CancelScope()
         self._pong_queued = False
         self._mid_write = False
+        self._over = False
+        self._writing = trio.CancelScope(shield=True)
         self._goodbye: Frame | None = None
         self._last_opened = 0
 
@@ -137,7 +143,7 @@ class PeerLink:
         make no sense of more bytes."""
         if self._goodbye is None or self._mid_write:
             return
-        with trio.move_on_after(0.5):
+        with trio.move_on_after(_LAST_WRITE):
             try:
                 while self._goodbye.status == Status.CLOSED and not self._out.empty:
                     await self._pipe.send(await self._out.take())
@@ -213,19 +219,28 @@ class PeerLink:
             self.malformed(error)
         except Exception as error:
             self.closing = self.closing or f"read failed: {type(error).__name__}: {error}"
+        finally:
+            self._over = True
+            self._writing.deadline = min(self._writing.deadline, trio.current_time() + _LAST_WRITE)
 
     async def _write(self) -> None:
         try:
             while True:
                 batch = await self._out.take()
                 self._pong_queued = False
+                # A write is never cut short by the end of the link, only by its own time limit,
+                # which the end of the reader shortens: else no last word could follow it.
                 self._mid_write = True
-                with trio.fail_after(self.limits.write_timeout):
+                limit = _LAST_WRITE if self._over else self.limits.write_timeout
+                self._writing.deadline = trio.current_time() + limit
+                with self._writing:
                     await self._pipe.send(batch)
+                if self._writing.cancelled_caught:
+                    self._unread()
+                    break
                 self._mid_write = False
-        except trio.TooSlowError:
-            self.board.count("unread_peers")
-            self.closing = self.closing or "the peer does not read"
+                self._writing = trio.CancelScope(shield=True)
+                await trio.lowlevel.checkpoint_if_cancelled()
         except Exception as error:
             self.closing = self.closing or f"write failed: {type(error).__name__}: {error}"
         self._scope.cancel()
@@ -268,9 +283,13 @@ class PeerLink:
     def control(self, frame: Frame) -> None:
         """Queues a small frame without waiting."""
         if not self._out.put_control(self.encode(frame)):
-            self.board.count("unread_peers")
-            self.closing = self.closing or "the peer does not read its answers"
+            self._unread()
             self._scope.cancel()
+
+    def _unread(self) -> None:
+        if self.closing is None:
+            self.closing = "the peer does not read what it is sent"
+            self.board.count("unread_peers")
 
     def last(self, frame: Frame) -> None:
         """Queues a small frame behind the messages already queued, without waiting."""

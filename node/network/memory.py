@@ -248,13 +248,16 @@ class MemoryNetwork:
                 for other in self._nodes.values():
                     other.learn(address, node.endpoints())
                     node.learn(other.address, other.endpoints())
+            killed = True
             try:
                 yield node
                 node.stop_links("leaving")
                 await node.wait_links_gone(1.0)
+                killed = False
             finally:
                 del self._nodes[address]
-                self.cut(address)
+                if killed:
+                    self.cut(address)
                 nursery.cancel_scope.cancel()
 
     def set_line(self, a: bytes, b: bytes, line: LinkConditions, *, both: bool = True) -> None:

@@ -285,10 +285,13 @@ class StartAccept(Message):
 
 @dataclass(frozen=True)
 class DraftRound(Message):
-    """D's window: signed commit, leaves and kept lists, as one opaque frame."""
+    """D's window: signed commit, leaves and kept lists, as one opaque frame; and, unsigned, what it
+    cost, so that V can choose the next window."""
 
     TAG: ClassVar[int] = 48
     frame: Annotated[bytes, Variable(MAX_DRAFT_FRAME)]
+    made: U16 = 0  # tokens that the time below was spent on
+    microseconds: U32 = 0
 
 
 @dataclass(frozen=True)

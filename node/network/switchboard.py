@@ -241,15 +241,25 @@ class Switchboard:
             return link
         if self._nursery is None:
             raise RuntimeError("the transport is not running")
-        dial = self._dials.get(peer)
-        if dial is None:
-            dial = self._dials[peer] = _Dial()
-            self._nursery.start_soon(self._make_link, peer, dial)
+        failure = ""
         with trio.move_on_after(deadline):
-            await dial.done.wait()
-        if dial.link is not None:
-            return dial.link
-        raise PeerUnreachable(peer, dial.failure or f"no link within {deadline:.3f} s")
+            # A dial found under way may have begun on a line that has healed since: try once more.
+            for _ in range(2):
+                joined = peer in self._dials
+                dial = self._dials.get(peer) or self._start_dial(peer)
+                await dial.done.wait()
+                if dial.link is not None:
+                    return dial.link
+                failure = dial.failure
+                if not joined:
+                    break
+        raise PeerUnreachable(peer, failure or f"no link within {deadline:.3f} s")
+
+    def _start_dial(self, peer: bytes) -> _Dial:
+        assert self._nursery is not None
+        dial = self._dials[peer] = _Dial()
+        self._nursery.start_soon(self._make_link, peer, dial)
+        return dial
 
     async def _make_link(self, peer: bytes, dial: _Dial) -> None:
         link: PeerLink | None = None
