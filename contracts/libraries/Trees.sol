@@ -15,8 +15,14 @@ library Trees {
     /// @notice A tree of no leaves has no root and proves nothing.
     error EmptyTree();
 
+    /// @notice A tree has at most 2**32 − 1 leaves.
+    error TreeTooLarge(uint256 count);
+
     /// @notice A zero root is the absence of a tree.
     error ZeroRoot();
+
+    /// @notice The zero hash is never a leaf or a node.
+    error ZeroNode();
 
     /// @notice The tree has no such leaf.
     error IndexOutsideTree(uint256 index, uint256 count);
@@ -41,6 +47,20 @@ library Trees {
         bytes32 sibling;
         uint256[9] sums;
     }
+
+    /// @notice The preimage of a settled root.
+    struct Settled {
+        bytes32 top;
+        uint256[9] sums; // cumulative over the lane's epoch
+        uint32 leafCount;
+        bytes32 baseRoot; // zero: the epoch's start
+    }
+
+    /// @notice That is not what the root was made from.
+    error NotThisBatch(bytes32 computed, bytes32 root);
+
+    /// @notice The sums settled are not the base's plus the tree's.
+    error WrongSettledSums(uint256 word, uint256 settled, uint256 computed);
 
     uint256 internal constant SUM_WORDS = 9;
 
@@ -69,6 +89,7 @@ library Trees {
     /// @notice The steps that the proof of leaf `index` in a tree of `count` leaves has.
     function proofLength(uint256 index, uint256 count) internal pure returns (uint256 steps) {
         if (count == 0) revert EmptyTree();
+        if (count > type(uint32).max) revert TreeTooLarge(count);
         if (index >= count) revert IndexOutsideTree(index, count);
         unchecked {
             while (count > 1) {
@@ -89,12 +110,16 @@ library Trees {
         // INVARIANT: index and count alone fix the proof's shape; nobody chooses its depth.
         uint256 steps = proofLength(index, count);
         if (siblings.length != steps) revert WrongProofLength(siblings.length, steps);
+        if (leaf == 0) revert ZeroNode();
         current = leaf;
         uint256 used;
         unchecked {
             while (count > 1) {
-                if ((index & 1) == 1) current = node(siblings[used++], current);
-                else if (index + 1 < count) current = node(current, siblings[used++]);
+                if ((index ^ 1) < count) {
+                    bytes32 sibling = siblings[used++];
+                    if (sibling == 0) revert ZeroNode();
+                    current = (index & 1) == 1 ? node(sibling, current) : node(current, sibling);
+                }
                 index >>= 1;
                 count = (count + 1) >> 1;
             }
@@ -223,6 +248,7 @@ library Trees {
         uint256 expected = proofLength(index, count);
         if (steps.length != expected) revert WrongProofLength(steps.length, expected);
         requireSums(sums);
+        if (leaf == 0) revert ZeroNode();
         top = leaf;
         total = sums;
         uint256 used;
@@ -230,6 +256,7 @@ library Trees {
             while (count > 1) {
                 if ((index ^ 1) < count) {
                     bytes32 sibling = steps[used].sibling;
+                    if (sibling == 0) revert ZeroNode();
                     uint256[9] memory others = steps[used++].sums;
                     if ((index & 1) == 1) {
                         top = sumNode(sibling, others, top, total);
@@ -279,6 +306,38 @@ library Trees {
             mstore(add(free, 0x141), shl(224, leafCount))
             mstore(add(free, 0x145), baseRoot)
             result := keccak256(free, 0x165)
+        }
+    }
+
+    /// @notice Reverts unless `batch` is what `root` was made from.
+    function requireSettled(bytes32 root, Settled memory batch) internal pure {
+        // INVARIANT: an absent batch has the zero root, and nothing opens it.
+        if (root == 0) revert ZeroRoot();
+        bytes32 computed = settledRoot(batch.top, batch.sums, batch.leafCount, batch.baseRoot);
+        if (computed != root) revert NotThisBatch(computed, root);
+    }
+
+    /// @notice Reverts unless a round is leaf `index` of the batch and the batch's sums are right.
+    /// @param batch Opened by `requireSettled`.
+    /// @param baseSums Sums of the preimage of `batch.baseRoot`; all zero where that is zero.
+    /// @param leaf Leaf hash of the round record.
+    /// @param sums Its own sums.
+    /// @return before Output tokens of the batch before this round.
+    function requireRound(
+        Settled memory batch,
+        uint256[9] memory baseSums,
+        bytes32 leaf,
+        uint256[9] memory sums,
+        uint256 index,
+        SumStep[] calldata steps
+    ) internal pure returns (uint256 before) {
+        bytes32 top;
+        uint256[9] memory total;
+        (top, total, before) = climb(leaf, sums, index, batch.leafCount, steps);
+        if (top != batch.top) revert NotInTree(leaf, index, top, batch.top);
+        total = add(total, baseSums);
+        for (uint256 i; i < SUM_WORDS; ++i) {
+            if (total[i] != batch.sums[i]) revert WrongSettledSums(i, batch.sums[i], total[i]);
         }
     }
 }

@@ -100,4 +100,19 @@ contract TreesHarness is Batch {
     {
         return Trees.settledRoot(top, sums, leafCount, baseRoot);
     }
+
+    function requireSettled(bytes32 root, Trees.Settled calldata batch) external pure {
+        Trees.requireSettled(root, batch);
+    }
+
+    function requireRound(
+        Trees.Settled calldata batch,
+        uint256[9] calldata baseSums,
+        bytes32 leaf,
+        uint256[9] calldata sums,
+        uint256 index,
+        Trees.SumStep[] calldata steps
+    ) external pure returns (uint256) {
+        return Trees.requireRound(batch, baseSums, leaf, sums, index, steps);
+    }
 }
