@@ -133,6 +133,7 @@ class Journal:
         self.durability = durability
         self._clock = clock
         self._hook = hook
+        self._open = False  # inside a batch
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -159,7 +160,20 @@ class Journal:
             )
 
     @contextmanager
+    def batch(self, what: str) -> Iterator[None]:
+        """All writes inside become one commit: a record and what must be sent with it."""
+        with self._commit(what):
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+
+    @contextmanager
     def _commit(self, what: str) -> Iterator[sqlite3.Connection]:
+        if self._open:
+            yield self._db
+            return
         if self._hook is not None:
             self._hook("before", what)
         self._db.execute("BEGIN IMMEDIATE")

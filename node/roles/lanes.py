@@ -81,8 +81,8 @@ class LaneBook:
         """The voucher over all leaves. LaneFault if there are none."""
         if not self.leaves:
             raise LaneFault("nothing to pay for yet")
-        tree = trees.sum_tree([(leaf.record.leaf_hash, leaf.record.sums) for leaf in self.leaves])
-        sums = self.base_sums + tree.sums
+        top = trees.SumTree(leaf.record for leaf in self.leaves).top()
+        sums = self.base_sums + top.sums
         return Voucher(
             lane=self.lane.id,
             epoch=self.epoch,
@@ -91,7 +91,7 @@ class LaneBook:
             due_drafter=self.base_drafter + sum(leaf.due_drafter for leaf in self.leaves),
             due_verifier=self.base_verifier + sum(leaf.due_verifier for leaf in self.leaves),
             base_root=self.base_root,
-            root=trees.settled_root(tree.hash, sums, len(self.leaves), self.base_root),
+            root=trees.settled_root(top.hash, sums, len(self.leaves), self.base_root),
             leaf_count=len(self.leaves),
             buckets=sums.buckets,
         )

@@ -89,6 +89,10 @@ class DraftEngine(Protocol):
         """At most `k` tokens after the committed ones; an empty draft says "none this time"."""
         ...
 
+    async def draft_ahead(self, handle: Any, count: int) -> None:
+        """Drafts on past what was proposed, while the verifier works."""
+        ...
+
     async def commit(self, handle: Any, emitted: Sequence[int]) -> None:
         """The round's output; the session rolls back or forward to it."""
         ...

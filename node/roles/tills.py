@@ -42,6 +42,7 @@ class Till:
         self.index = PARTIES.index(role)
         self.rounds: dict[bytes, dict[RoundKey, LaneRound]] = {}  # by lane id
         self.books: dict[bytes, LaneBook] = {}  # by lane id: what vouchers cover so far
+        self._unsigned: dict[bytes, dict[RoundKey, int]] = {}  # by lane id: output tokens
         self._signed = signed
 
     # ------------------------------------------------------------ work done and not yet signed
@@ -50,17 +51,21 @@ class Till:
         """A committed round enters its lane."""
         order = terms.order
         item = lane_round(round_record(done), order.price_accepted, order.price_output)
-        self.rounds.setdefault(order.lane.id, {})[item.key] = item
+        lane = order.lane.id
+        if item.key not in self.rounds.setdefault(lane, {}):
+            self.rounds[lane][item.key] = item
+            self._unsigned.setdefault(lane, {})[item.key] = item.record.output
+
+    def _cover(self, book: LaneBook) -> None:
+        """The book's rounds are signed for."""
+        self.books[book.lane.id] = book
+        waiting = self._unsigned.get(book.lane.id, {})
+        for leaf in book.leaves:
+            waiting.pop(leaf.key, None)
 
     def unsigned_tokens(self, lane: Lane) -> int:
         """Output tokens of committed rounds that no voucher signed by the client covers."""
-        book = self.books.get(lane.id)
-        seen = frozenset() if book is None else book.covered | {leaf.key for leaf in book.leaves}
-        return sum(
-            item.record.output
-            for key, item in self.rounds.get(lane.id, {}).items()
-            if key not in seen
-        )
+        return sum(self._unsigned.get(lane.id, {}).values())
 
     def exposure(self, order: Order) -> int:
         """What may be owed without a signature, fee included: unsigned bound and one window."""
@@ -144,7 +149,7 @@ class Till:
             fresh.epoch,
         )
         if held is None or not same_base or len(fresh.leaves) > len(held.leaves):
-            self.books[lane.id] = fresh
+            self._cover(fresh)
         self._signed(lane)
         return VoucherSignature(voucher.struct_hash, mine)
 
@@ -218,4 +223,5 @@ class Till:
                 continue
             if len(fresh.leaves) > len(book.leaves):
                 book = fresh
+                self._cover(book)
         self.books[lane.id] = book

@@ -1,0 +1,251 @@
+"""The drafter: proposes a window a round, signed before the verifier sees it, and drafts on.
+
+One task per session, one line to the verifier. The signed frame is journalled with its leaves
+before it is sent, under the round's and context's slot, so a restart sends the same bytes and a
+second window for the same place is never signed.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Final
+
+import trio
+
+from node.inference.proposal import DraftCoin
+from node.journal import SlotTaken, StoredRound
+from node.network import exchange
+from node.network.errors import NetworkError, PeerClosed, Refused
+from node.network.exchange import MessageChannel
+from node.network.messages import (
+    DraftRound,
+    Kind,
+    Notice,
+    PromptDelivery,
+    VerdictRound,
+)
+from node.network.messages import (
+    SessionState as StateMessage,
+)
+from node.roles import convert
+from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
+from node.roles.party import Live, Party
+from node.roles.ports import DraftEngine, Node
+from node.roles.refusals import No
+from node.roles.session import SessionFault, StaleFrame, advance, check_verdict, window_limit
+from settlement import coins
+from settlement.hashing import ZERO32
+from settlement.records import DraftCommit, Mode, Order
+
+BACKOFF_FIRST: Final = 0.1
+BACKOFF_MOST: Final = 2.0
+
+
+class DrafterRole(Party):
+    """Drafts with `engine` for orders whose draft model is one of `models` (zero: none, n-gram)
+    and whose target it shares a tokenizer with."""
+
+    def __init__(
+        self, node: Node, engine: DraftEngine, models: frozenset[bytes], targets: frozenset[bytes]
+    ) -> None:
+        self.engine = engine
+        self.models = models
+        self.targets = targets
+        self._nursery: trio.Nursery | None = None
+        super().__init__(node, "drafter")
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; sessions left open by an earlier run go on."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.serve()
+            for live in list(self.sessions.values()):
+                await self.begin(live)
+            task_status.started()
+            await trio.sleep_forever()
+
+    # ------------------------------------------------------------ Party's questions
+
+    def price(self, order: Order) -> tuple[int, int]:
+        return order.price_accepted, self.node.prices.accepted
+
+    def check_models(self, order: Order, delivery: PromptDelivery) -> None:
+        if order.draft_model not in self.models:
+            raise Refused(No.ORDER, f"draft 0x{order.draft_model.hex()} does not run here")
+        if order.target_model not in self.targets:
+            raise Refused(
+                No.ORDER,
+                f"target 0x{order.target_model.hex()} has another tokenizer, or is unknown",
+            )
+
+    async def begin(self, live: Live) -> None:
+        assert self._nursery is not None
+        if not live.state.stopped:
+            self._nursery.start_soon(self._session, live)
+
+    # ------------------------------------------------------------ one session
+
+    async def _session(self, live: Live) -> None:
+        """Keeps a line to the verifier until the output ends or the order's deadline passes."""
+        terms = live.terms
+        order, log = terms.order, self.node.log.bind(session=terms.order.session_id.hex()[:12])
+        values: tuple[bytes, ...] = ()
+        if order.mode == Mode.REJECTION:
+            values = self.chain_values(order.client, order.request_id, order.parent_session)
+        handle = None
+        pause = BACKOFF_FIRST
+        try:
+            output = live.delivery.output + live.state.tokens
+            handle = await self.engine.open(order, terms.seed, live.delivery.prompt, output)
+            while not live.state.stopped and self.node.clock() < order.deadline:
+                try:
+                    line = await exchange.open_channel(
+                        self.node.transport,
+                        order.verifier,
+                        Kind.SESSION,
+                        deadline=self.node.limits.resume_seconds,
+                    )
+                    pause = BACKOFF_FIRST
+                    await self._draft_along(live, handle, line, values)
+                except NetworkError as error:
+                    log.debug("line to the verifier lost", reason=str(error))
+                if not live.state.stopped:
+                    await trio.sleep(pause)
+                    pause = min(2 * pause, BACKOFF_MOST)
+        except SessionFault as fault:
+            log.warning("leaving the session", guilty=fault.guilty, rule=fault.rule)
+            self.node.metrics.count("faults_seen")
+        except Exception:
+            # One session's failure must not end the others.
+            log.exception("session failed")
+        finally:
+            self.node.journal.set_session_state(terms.start_hash, "closed")
+            if handle is not None:
+                with trio.CancelScope(shield=True):
+                    await self.engine.close(handle)
+
+    async def _draft_along(
+        self, live: Live, handle: object, line: MessageChannel, values: tuple[bytes, ...]
+    ) -> None:
+        """Drafts and takes verdicts on one line until it ends. Raises NetworkError when it breaks,
+        SessionFault when the verifier breaks a rule."""
+        terms = live.terms
+        await line.send(
+            StateMessage(
+                session_id=terms.order.session_id,
+                start_hash=terms.start_hash,
+                rounds=live.state.round,
+                position=live.state.position,
+                context_hash=live.state.context,
+                ended=False,
+            )
+        )
+        sent: DraftFrame | None = None
+        while not live.state.stopped:
+            if sent is None or sent.commit.round != live.state.round:
+                sent = await self._send_window(live, handle, line, values)
+            message = await line.receive()
+            if isinstance(message, VerdictRound):
+                await self._take_verdict(live, handle, sent, message)
+            elif isinstance(message, StateMessage) and message.ended:
+                # The verifier saw a stop string, which only it and the client look for.
+                return
+            elif isinstance(message, Notice) and message.code == No.UNKNOWN:
+                raise PeerClosed(line.peer, message.reason)
+
+    async def _send_window(
+        self, live: Live, handle: object, line: MessageChannel, values: tuple[bytes, ...]
+    ) -> DraftFrame | None:
+        """Signs, journals and sends this round's window; None when it has no drafts."""
+        terms, state, node = live.terms, live.state, self.node
+        order = terms.order
+        k = min(state.announced, window_limit(order, state.position))
+        if order.mode != Mode.REJECTION:
+            k = min(k, node.limits.max_window)
+        if k == 0:
+            return None
+        slot = f"draft:{terms.start_hash.hex()}:{state.round}:{state.context.hex()}"
+        stored = node.journal.secret(slot)
+        if stored is not None:
+            frame = DraftFrame.from_wire(stored)
+            await line.send(DraftRound(stored))
+            return frame
+        value = coins.round_value(values, state.round) if values else ZERO32
+        coin = DraftCoin(value, state.context) if values else None
+        draft = await self.engine.propose(handle, k, coin)
+        if not draft.tokens:
+            return None
+        at = perf_counter()
+        leaves, kept = convert.draft_leaves(terms, draft)
+        commit = convert.draft_commit(terms, state, leaves, value)
+        node.metrics.time("hash", perf_counter() - at)
+        frame = self._journalled(slot, commit, leaves, kept, draft.tops)
+        node.metrics.time("draft", draft.seconds)
+        await line.send(
+            DraftRound(frame.to_wire(), min(draft.made, 65535), int(draft.seconds * 1e6))
+        )
+        await self.engine.draft_ahead(handle, len(leaves) + 1)
+        return frame
+
+    def _journalled(
+        self, slot: str, commit: DraftCommit, leaves: tuple, kept: tuple, tops: tuple
+    ) -> DraftFrame:
+        """Signs the commitment and keeps the whole frame, in one commit."""
+        node = self.node
+        at = perf_counter()
+        with node.journal.batch("draft"):
+            try:
+                signature = node.journal.sign_once(slot, commit, node.domain, node.key)
+            except SlotTaken as error:
+                raise SessionFault("drafter", "this round's window is signed already") from error
+            node.metrics.time("sign", perf_counter() - at)
+            frame = DraftFrame(commit, signature, leaves, kept, tops)
+            node.journal.secret_once(slot, frame.to_wire)
+            at = perf_counter()
+        node.metrics.time("journal", perf_counter() - at)
+        return frame
+
+    async def _take_verdict(
+        self, live: Live, handle: object, sent: DraftFrame | None, message: VerdictRound
+    ) -> None:
+        """Checks a verdict against what was sent, and moves on by it."""
+        terms, state = live.terms, live.state
+        try:
+            frame = VerdictFrame.from_wire(message.frame)
+        except FrameError as error:
+            raise SessionFault("verifier", str(error)) from error
+        # A window that came too late is not in the round: the verdict then names no draft.
+        draft = None if frame.verdict.draft_commit_hash == ZERO32 else sent
+        if draft is None and frame.verdict.draft_commit_hash != ZERO32:
+            draft = self._sent_before(live)
+        at = perf_counter()
+        try:
+            check_verdict(terms, state, draft, frame)
+        except StaleFrame:
+            return
+        self.node.metrics.time("check", perf_counter() - at)
+        done = Round(draft, frame)
+        self.node.journal.put_round(
+            StoredRound(
+                terms.start_hash,
+                state.round,
+                None if draft is None else draft.to_wire(),
+                message.frame,
+                b"",
+            )
+        )
+        live.state = advance(terms, state, done)
+        self.till.count_round(terms, done)
+        reached = frame.verdict.k + any(
+            not leaf.accepted and draft and leaf.draft_token != 2**32 - 1 for leaf in frame.leaves
+        )
+        self.node.metrics.round(
+            len(draft.leaves) if draft else 0, frame.verdict.k, reached, len(frame.leaves)
+        )
+        await self.engine.commit(handle, frame.tokens)
+
+    def _sent_before(self, live: Live) -> DraftFrame | None:
+        """The window of the current round from before a restart."""
+        slot = f"draft:{live.terms.start_hash.hex()}:{live.state.round}:{live.state.context.hex()}"
+        stored = self.node.journal.secret(slot)
+        return None if stored is None else DraftFrame.from_wire(stored)

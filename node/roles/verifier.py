@@ -1,0 +1,493 @@
+"""The verifier: runs the target over each window, signs one verdict a round, streams it.
+
+A session is one task. It takes the newest draft frame of the current base, or none when the
+window is 0, the drafter is late, or (strict modes) gone for the moment; asks the engine; writes
+verdict, leaves and salts to the journal in one commit; and only then lets them be seen. Subscribers
+(the drafter's channel, the client's stream) read committed rounds at their own pace, so a slow
+reader stalls nobody, and a reader that comes back gets the same bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Final, Protocol
+
+import trio
+
+from node.inference.proposal import ProposalError, VerifyOutcome
+from node.journal import StoredRound
+from node.network import exchange
+from node.network.errors import MalformedFrame, PeerClosed, Refused
+from node.network.exchange import MessageChannel
+from node.network.messages import (
+    DraftRound,
+    Kind,
+    Notice,
+    PromptDelivery,
+    Resume,
+    RoundCommitted,
+    VerdictRound,
+)
+from node.network.messages import (
+    SessionState as StateMessage,
+)
+from node.roles import convert
+from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
+from node.roles.lines import both_ways
+from node.roles.party import Live, Party
+from node.roles.ports import Node, TargetEngine
+from node.roles.refusals import No
+from node.roles.session import SessionFault, StaleFrame, advance, check_draft, window_limit
+from node.roles.stored import Private, stored_round
+from settlement import coins
+from settlement.hashing import ZERO32
+from settlement.records import Lane, Mode, Order
+
+MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
+
+
+class WindowPolicy(Protocol):
+    """Chooses the next window from past rounds only (see `inference.window`)."""
+
+    def choose(self, limit: int) -> int: ...
+
+    def observe(
+        self,
+        *,
+        drafted: int,
+        accepted: int,
+        rejected: bool,
+        verify_seconds: float,
+        rows: int,
+        made: int,
+        draft_seconds: float,
+        round_trip: float | None,
+    ) -> None: ...
+
+
+@dataclass
+class Running:
+    """A session on the verifier: where it stands, who listens, and the drafter's inbox."""
+
+    live: Live
+    window: WindowPolicy
+    values: tuple[bytes, ...] = ()  # hash chain, rejection mode
+    rounds: list[Round] = field(default_factory=list)
+    inbox: list[tuple[DraftFrame, int, int]] = field(default_factory=list)  # newest only
+    drafter_channels: int = 0
+    late: int = 0
+    blocked: tuple[No, str] | None = None  # why no round is made at the moment
+    ended: bool = False
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    def notify(self) -> None:
+        """Wakes everybody who waits for this session to change."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class VerifierRole(Party):
+    """Serves sessions on `engine`. Run `run` in a nursery; requests are served from then on."""
+
+    def __init__(
+        self,
+        node: Node,
+        engine: TargetEngine,
+        models: frozenset[bytes],
+        window: Callable[[Order], WindowPolicy],
+        check_prompt: Callable[[Order, PromptDelivery], None],
+    ) -> None:
+        """
+        Args:
+            models: model ids of the target that the engine runs.
+            window: makes the window policy of a session.
+            check_prompt: raises ValueError for a prompt, stop set or parameter that the engine
+                would refuse (outside the vocabulary, past the context).
+        """
+        self.engine = engine
+        self.models = models
+        self.make_window = window
+        self.check_prompt = check_prompt
+        self.running: dict[bytes, Running] = {}  # by session id
+        self._nursery: trio.Nursery | None = None
+        super().__init__(node, "verifier")
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; sessions left open by an earlier run go on."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.serve()
+            transport = self.node.transport
+            exchange.serve(transport, Kind.RESUME, self.on_resume)
+            exchange.serve_channel(transport, Kind.SESSION, self.on_drafter)
+            exchange.serve_channel(transport, Kind.STREAM, self.on_client)
+            for live in list(self.sessions.values()):
+                await self.begin(live)
+            task_status.started()
+            await trio.sleep_forever()
+
+    # ------------------------------------------------------------ Party's questions
+
+    def price(self, order: Order) -> tuple[int, int]:
+        return order.price_output, self.node.prices.output
+
+    def check_models(self, order: Order, delivery: PromptDelivery) -> None:
+        if order.target_model not in self.models:
+            raise Refused(No.ORDER, f"target 0x{order.target_model.hex()} does not run here")
+        try:
+            self.check_prompt(order, delivery)
+        except ValueError as error:
+            raise Refused(No.ORDER, str(error)) from error
+
+    async def begin(self, live: Live) -> None:
+        terms, order = live.terms, live.terms.order
+        values: tuple[bytes, ...] = ()
+        if order.mode == Mode.REJECTION:
+            values = self.chain_values(order.client, order.request_id, order.parent_session)
+        running = Running(live, self.make_window(order), values)
+        running.rounds = [
+            stored_round(row.draft, row.verdict)
+            for row in self.node.journal.rounds(terms.start_hash)
+        ]
+        running.ended = live.state.stopped
+        self.running[order.session_id] = running
+        assert self._nursery is not None
+        if not running.ended:
+            self._nursery.start_soon(self._session, running)
+
+    def voucher_signed(self, lane: Lane) -> None:
+        for running in self.running.values():
+            if running.live.terms.order.lane == lane:
+                running.notify()
+
+    # ------------------------------------------------------------ one session
+
+    async def _session(self, running: Running) -> None:
+        terms, live = running.live.terms, running.live
+        log = self.node.log.bind(session=terms.order.session_id.hex()[:12])
+        try:
+            handle = await self.engine.open(
+                terms.order.session_id,
+                terms.order,
+                terms.seed,
+                live.delivery.prompt,
+                live.delivery.stops,
+                live.delivery.output + live.state.tokens,
+            )
+        except ValueError as error:
+            log.error("the engine refuses the session", reason=str(error))
+            self._block(running, No.FAILED, str(error))
+            return
+        try:
+            while not live.state.stopped:
+                if self.node.clock() >= terms.order.deadline:
+                    self._block(running, No.ORDER, "the order's deadline has passed")
+                    return
+                await self._paid(running)
+                started = perf_counter()
+                draft = await self._draft(running)
+                waited = perf_counter() - started
+                await self._round(running, handle, draft, waited)
+        except Exception:
+            # One session's failure (out of memory, a fault of ours) must not end the others.
+            log.exception("session failed")
+            self._block(running, No.FAILED, "the verifier failed; continue with another")
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.engine.close(handle)
+            running.ended = live.state.stopped
+            running.notify()
+
+    def _block(self, running: Running, code: No, reason: str) -> None:
+        running.blocked = (code, reason)
+        running.notify()
+
+    async def _paid(self, running: Running) -> None:
+        """Waits until signed vouchers cover the work done, up to the bound."""
+        order = running.live.terms.order
+        while self.till.unsigned_tokens(order.lane) >= self.node.limits.unsigned_tokens:
+            if running.blocked is None:
+                self._block(running, No.UNPAID, "sign a voucher: unsigned work is at the bound")
+            await running.changed.wait()
+        if running.blocked and running.blocked[0] == No.UNPAID:
+            running.blocked = None
+
+    async def _draft(self, running: Running) -> tuple[DraftFrame, int, int] | None:
+        """The drafter's frame for the current base, or None for a round without drafts.
+
+        In rejection mode the announced window must come, so a missing drafter blocks the session
+        until it is back or the client hands over.
+        """
+        terms, state = running.live.terms, running.live.state
+        must = terms.order.mode == Mode.REJECTION
+        k = min(state.announced, window_limit(terms.order, state.position))
+        if k == 0:
+            return None
+        patience = self.node.limits.round_seconds
+        while True:
+            frame = self._take_inbox(running)
+            if frame is not None:
+                running.late = 0
+                running.blocked = None
+                return frame
+            if running.drafter_channels == 0:
+                await self._await_drafter(running)
+                continue
+            with trio.move_on_after(patience) as waited:
+                await running.changed.wait()
+            if waited.cancelled_caught:
+                self.node.metrics.count("late_drafts")
+                running.late += 1
+                if must or running.late > MAX_LATE:
+                    self._block(running, No.LEFT, "the drafter does not draft")
+                    await running.changed.wait()
+                    continue
+                return None
+
+    async def _await_drafter(self, running: Running) -> None:
+        """Waits for the drafter's channel; past the limit the client is told."""
+        with trio.move_on_after(self.node.limits.resume_seconds):
+            while running.drafter_channels == 0:
+                await running.changed.wait()
+        if running.drafter_channels:
+            return
+        self._block(running, No.LEFT, "the drafter is gone")
+        while running.drafter_channels == 0:
+            await running.changed.wait()
+        running.blocked = None
+
+    def _take_inbox(self, running: Running) -> tuple[DraftFrame, int, int] | None:
+        """The newest frame if it is about the current base and keeps every rule."""
+        while running.inbox:
+            frame, made, microseconds = running.inbox.pop()
+            running.inbox.clear()
+            try:
+                check_draft(running.live.terms, running.live.state, frame)
+                return frame, made, microseconds
+            except StaleFrame:
+                self.node.metrics.count("stale_drafts")
+            except SessionFault as fault:
+                self.node.metrics.count("refused_drafts")
+                self.node.log.warning("draft refused", rule=fault.rule)
+                self._block(running, No.LEFT, f"the drafter broke a rule: {fault.rule}")
+        return None
+
+    async def _round(
+        self,
+        running: Running,
+        handle: object,
+        drafted: tuple[DraftFrame, int, int] | None,
+        waited: float,
+    ) -> None:
+        """One target pass, one verdict, one commit, then everybody may see it."""
+        live, metrics = running.live, self.node.metrics
+        frame = drafted[0] if drafted else None
+        state = live.state
+        value = coins.round_value(running.values, state.round) if running.values else ZERO32
+        started = perf_counter()
+        try:
+            outcome = await self.engine.verify(
+                handle, convert.engine_draft(frame, state.position), value
+            )
+        except ProposalError as error:
+            # Well signed, but no draft: a token outside the vocabulary, say.
+            metrics.count("refused_drafts")
+            self._block(running, No.LEFT, f"the drafter broke a rule: {error}")
+            return
+        verified = perf_counter() - started
+        done = self._commit(running, frame, outcome, value)
+        running.rounds.append(done)
+        self._observe(running, drafted, outcome, verified)
+        metrics.time("round", waited + perf_counter() - started)
+        running.ended = live.state.stopped
+        running.notify()
+
+    def _commit(
+        self, running: Running, frame: DraftFrame | None, outcome: VerifyOutcome, value: bytes
+    ) -> Round:
+        """Signs and journals the round; the journal's slot makes it the only one."""
+        live, node = running.live, self.node
+        terms, state = live.terms, live.state
+        at = perf_counter()
+        salts = [node.entropy(32) for _ in outcome.positions]
+        leaves = convert.verdict_leaves(outcome, salts)
+        ended = outcome.stop is not None
+        limit = window_limit(terms.order, state.position + len(leaves))
+        next_k = 0 if ended else running.window.choose(limit)
+        record = convert.verdict(terms, state, frame, leaves, value, next_k)
+        node.metrics.time("hash", perf_counter() - at)
+        slot = f"verdict:{terms.start_hash.hex()}:{state.round}"
+        with node.journal.batch("verdict"):
+            at = perf_counter()
+            signature = node.journal.sign_once(slot, record, node.domain, node.key)
+            node.metrics.time("sign", perf_counter() - at)
+            done = Round(frame, VerdictFrame(record, signature, leaves))
+            private = Private(
+                tuple(salts),
+                tuple(position.fingerprint for position in outcome.positions),
+                tuple(position.margin for position in outcome.positions),
+            )
+            node.journal.put_round(
+                StoredRound(
+                    terms.start_hash,
+                    state.round,
+                    None if frame is None else frame.to_wire(),
+                    done.verdict.to_wire(),
+                    private.to_wire(),
+                )
+            )
+            if ended:
+                node.journal.set_session_state(terms.start_hash, "closed")
+            at = perf_counter()
+        node.metrics.time("journal", perf_counter() - at)
+        live.state = advance(terms, state, done, stop_string=ended)
+        self.till.count_round(terms, done)
+        return done
+
+    def _observe(
+        self,
+        running: Running,
+        drafted: tuple[DraftFrame, int, int] | None,
+        outcome: VerifyOutcome,
+        verified: float,
+    ) -> None:
+        frame, made, microseconds = drafted if drafted else (None, 0, 0)
+        count = len(frame.leaves) if frame else 0
+        reached = outcome.accepted + outcome.rejected
+        self.node.metrics.round(count, outcome.accepted, reached, len(outcome.positions))
+        self.node.metrics.time("verify", verified)
+        running.window.observe(
+            drafted=count,
+            accepted=outcome.accepted,
+            rejected=outcome.rejected,
+            verify_seconds=outcome.seconds,
+            rows=outcome.rows,
+            made=made,
+            draft_seconds=microseconds / 1e6,
+            round_trip=self.node.transport.round_trip(running.live.terms.order.drafter),
+        )
+
+    # ------------------------------------------------------------ channels
+
+    async def on_drafter(self, channel: MessageChannel) -> None:
+        """The drafter's line: verdicts out, drafts in."""
+        running, held = await self._attach(channel, lambda order: order.drafter)
+        running.drafter_channels += 1
+        if running.blocked and running.blocked[0] == No.LEFT:
+            running.blocked = None
+        running.notify()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read_drafts, running, channel)
+                await self._publish(
+                    running,
+                    channel,
+                    held,
+                    lambda number, done: VerdictRound(done.verdict.to_wire()),
+                )
+                nursery.cancel_scope.cancel()
+        finally:
+            running.drafter_channels -= 1
+            running.notify()
+
+    async def on_client(self, channel: MessageChannel) -> None:
+        """The client's line: committed rounds and notices out."""
+        running, held = await self._attach(channel, lambda order: order.client)
+        session_id = running.live.terms.order.session_id
+        await both_ways(
+            lambda: self._drain(channel),
+            lambda: self._publish(
+                running,
+                channel,
+                held,
+                lambda number, done: RoundCommitted(session_id, number, done.to_wire()),
+            ),
+        )
+
+    async def _attach(
+        self, channel: MessageChannel, who: Callable[[Order], bytes]
+    ) -> tuple[Running, int]:
+        """The first message names the session and how many rounds its sender holds."""
+        with trio.fail_after(self.node.limits.resume_seconds):
+            first = await channel.receive()
+        if not isinstance(first, StateMessage):
+            raise MalformedFrame("a session's line begins with its state", type(first).__name__)
+        running = self.running.get(first.session_id)
+        if running is None or who(running.live.terms.order) != channel.peer:
+            reason = "no such session of yours runs here"
+            await channel.send(Notice(first.session_id, No.UNKNOWN, reason))
+            raise PeerClosed(channel.peer, reason)
+        return running, min(first.rounds, len(running.rounds))
+
+    async def _publish(
+        self,
+        running: Running,
+        channel: MessageChannel,
+        held: int,
+        message: Callable[[int, Round], VerdictRound | RoundCommitted],
+    ) -> None:
+        """Sends rounds from `held` on as they commit, notices as they arise, and the end."""
+        told: tuple[No, str] | None = None
+        session_id = running.live.terms.order.session_id
+        while True:
+            changed = running.changed
+            while held < len(running.rounds):
+                await channel.send(message(held, running.rounds[held]))
+                held += 1
+            if running.blocked != told:
+                told = running.blocked
+                if told is not None:
+                    await channel.send(Notice(session_id, told[0], told[1][:400]))
+            if running.ended and held == len(running.rounds):
+                await channel.send(self._state_message(running))
+                return
+            if changed is running.changed:
+                await changed.wait()
+
+    def _state_message(self, running: Running) -> StateMessage:
+        terms, state = running.live.terms, running.live.state
+        return StateMessage(
+            session_id=terms.order.session_id,
+            start_hash=terms.start_hash,
+            rounds=state.round,
+            position=state.position,
+            context_hash=state.context,
+            ended=state.stopped,
+        )
+
+    async def _read_drafts(self, running: Running, channel: MessageChannel) -> None:
+        """Keeps the newest draft; older ones are stale by then. Ends the line's task when the
+        drafter goes away."""
+        while True:
+            message = await channel.receive()
+            if not isinstance(message, DraftRound):
+                continue
+            try:
+                frame = DraftFrame.from_wire(message.frame)
+            except FrameError as error:
+                channel.channel.fail(str(error))
+                return
+            running.inbox[:] = [(frame, message.made, message.microseconds)]
+            running.notify()
+
+    async def _drain(self, channel: MessageChannel) -> None:
+        """Reads and drops, so that a closed line is noticed."""
+        while True:
+            await channel.receive()
+
+    async def on_resume(self, peer: bytes, ask: Resume) -> StateMessage:
+        """Where a session stands, for a party that wants to know before it hands over."""
+        running = self.running.get(ask.session_id)
+        if running is None or peer not in running.live.terms.parties:
+            raise Refused(No.UNKNOWN, "no such session of yours runs here")
+        state = self._state_message(running)
+        if not running.rounds:
+            return state
+        last = running.rounds[-1]
+        return replace(
+            state,
+            draft=b"" if last.draft is None else last.draft.to_wire(),
+            verdict=last.verdict.to_wire(),
+        )
