@@ -25,6 +25,13 @@ interface ILaneEscrow {
         uint256[9] counted; // D's α watermark: cumulative sums of the last root that D signed
     }
 
+    /// @notice Where a voucher's tree begins.
+    enum Link {
+        EXTENDS, // baseRoot is the head
+        REPLACES, // baseRoot is the head's own base: the head again, or the same tree with more leaves
+        BEHIND // baseRoot is given: the head has moved past what D signed; pays and counts, moves no head
+    }
+
     /// @notice One client's voucher under the group it stands in. Lane id, epoch, base and root of
     /// the signed Voucher follow from the rest, so nothing is sent twice.
     struct LaneVoucher {
@@ -34,7 +41,8 @@ interface ILaneEscrow {
         uint256[9] sums; // output | accepted << 64, then the voucher's eight bucket words
         bytes32 top; // of the voucher's sum tree
         uint32 leafCount;
-        bool onHeadBase; // baseRoot = position.headBase: repeats or supersedes the head; else extends it
+        Link link;
+        bytes32 baseRoot; // read with Link.BEHIND only
         bytes32 drafterR; // EIP-2098 (r, vs); zero, zero: D has not signed, or sends this itself
         bytes32 drafterVS;
         bytes32 verifierR; // zero, zero: V sends this itself
@@ -63,6 +71,7 @@ interface ILaneEscrow {
         uint96 reserve; // collectable: thawing included
         uint96 thawing;
         uint64 thawedAt; // unix seconds; zero when nothing thaws
+        uint64 soloFrom; // unix seconds from which V settles without D; zero: never
         uint32 epoch;
         uint160 position; // 160 bits of the current epoch's position hash
     }
@@ -80,19 +89,26 @@ interface ILaneEscrow {
     event LaneOpened(bytes32 indexed lane, Records.Lane parties, uint16 feeBps);
     event Reserved(bytes32 indexed lane, address indexed from, uint256 amount);
     event EpochOpened(bytes32 indexed lane, uint32 epoch, uint16 feeBps, address by);
+    event SoloNoticed(bytes32 indexed lane, uint64 soloFrom);
+    event SoloEnded(bytes32 indexed lane);
     event ThawStarted(bytes32 indexed lane, uint256 thawing, uint64 thawedAt);
     event ThawCancelled(bytes32 indexed lane, uint256 thawing);
     event ThawCollected(bytes32 indexed lane, uint256 amount, address to);
-    /// @notice Both watermarks of the epoch after a payment, so that positions follow from events.
-    event LaneSettled(
-        bytes32 indexed lane, uint32 epoch, bytes32 root, uint256 paid, uint256 fee, bool counted
-    );
+    /// @notice One lane settled. Its position from here on follows from this and the call's data; the
+    /// entries of a batch are (lane, root, figures) of these events of one transaction, in order,
+    /// where figures has `Batches.DRAWABLE`.
+    /// @param figures As `Batches.figures`.
+    /// @param paid Both watermarks of the epoch after this payment.
+    event LaneSettled(bytes32 indexed lane, bytes32 root, uint256 figures, uint256 paid);
     event LaneSkipped(bytes32 indexed lane, bytes4 reason);
-    /// @param entries Packed as `Batches` says, 96 bytes each.
-    event BatchSettled(uint64 indexed batchId, address indexed token, bytes entries);
+    event BatchSettled(
+        uint64 indexed batchId, address indexed token, bytes32 entriesHash, uint256 entries
+    );
     event Credited(address indexed account, address indexed token, uint256 amount);
     event PaidOut(address indexed account, address indexed token, uint256 amount, address to);
     event FeeSpent(address indexed spender, address indexed token, uint256 amount, address to);
+    event FeeSpenderSet(address indexed spender, bool allowed);
+    /// @param stakePriceQ32 Zero when the token takes no more reserves.
     event TokenListed(address indexed token, uint128 stakePriceQ32);
     event ParametersChanged(Parameters parameters);
 
@@ -126,6 +142,9 @@ interface ILaneEscrow {
     /// collectable by vouchers until it is collected.
     function thaw(Records.Lane calldata lane, uint256 amount) external;
 
+    /// @notice Puts everything that thaws back. Only the client.
+    function cancelThaw(Records.Lane calldata lane) external;
+
     /// @notice What has thawed goes to the client, as far as vouchers have left it. Only the client.
     function collectThawed(Records.Lane calldata lane, address to) external returns (uint256 amount);
 
@@ -133,7 +152,16 @@ interface ILaneEscrow {
 
     /// @notice Pays what vouchers are due beyond what was paid, in one token, up to 64 lanes. A lane
     /// that cannot be settled is skipped with LaneSkipped; only if all are does the call revert.
+    /// @return batchId Zero when no root is new, so that nothing is drawn.
     function settle(address token, Group[] calldata groups) external returns (uint64 batchId);
+
+    /// @notice V gives notice that, a thaw period from now, it settles this lane without D's signature.
+    /// Until then D settles all it has signed; after it D should extend no credit on the lane, for C
+    /// and V together can then empty the reserve. Only V.
+    function noticeSolo(Records.Lane calldata lane) external returns (uint64 soloFrom);
+
+    /// @notice Takes the notice back. Only V.
+    function endSolo(Records.Lane calldata lane) external;
 
     /// @notice Leaves the lane's vouchers behind and starts counting anew. C, D or V. Vouchers of
     /// older epochs stay collectable.

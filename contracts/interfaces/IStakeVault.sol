@@ -83,11 +83,12 @@ interface IStakeVault {
         address challenger,
         address judge
     );
-    event Vested(address indexed who, uint256 amount, uint64 day);
+    event Vested(address indexed who, uint256 amount, uint64 slice);
     event VestedClaimed(address indexed who, uint256 amount, address to);
     event Burned(uint256 amount);
     event TimesChanged(Times times);
     event SlasherSet(address indexed judge, bool allowed);
+    event Wired(address escrow, address beacon);
 
     // ------------------------------------------------------------------ read
 
@@ -125,21 +126,21 @@ interface IStakeVault {
     /// @notice Whether the account behind `key` serves `model` in `role`.
     function serves(address key, Role role, bytes32 model) external view returns (bool);
 
-    /// @notice What the escrow needs to know of a payee in one call.
-    /// @return account Zero when the key has none.
-    /// @return lockable Active stake that no batch locks yet.
-    /// @return reachable As `slashable`.
-    function coverOf(address key, Role role)
-        external
-        view
-        returns (address account, uint256 lockable, uint256 reachable);
-
     function accounting() external view returns (VaultAccounting memory);
 
     // ------------------------------------------------------------------ escrow
 
+    /// @notice Releases up to four matured slices of the stake's locks, then says what is there.
+    /// Anyone may call: nothing is released before its time.
+    /// @return account Zero when the key has none.
+    /// @return lockable Active stake that no batch locks yet.
+    /// @return reachable As `slashable`.
+    function cover(address key, Role role)
+        external
+        returns (address account, uint256 lockable, uint256 reachable);
+
     /// @notice Locks `amount` of the stake behind `key` for a batch settled now. Only the escrow, and
-    /// never more than `coverOf` says is lockable.
+    /// never more than `cover` says is lockable.
     function lock(address key, Role role, uint256 amount) external;
 
     // ------------------------------------------------------------------ judges

@@ -3,7 +3,7 @@ pragma solidity ^0.8.30;
 
 /// @title Batches
 /// @notice What one settlement transaction leaves behind for later draws and judgements: one entry
-/// for each lane whose head moved, kept on chain as a single hash and in full in the event.
+/// for each lane whose head moved, kept on chain as a single hash and in full in the events.
 library Batches {
     /// @notice One lane's settled root. 96 bytes when packed.
     struct Entry {
@@ -21,9 +21,14 @@ library Batches {
     /// @notice The root replaces an earlier one on the same base: the draw is over the larger tree.
     uint8 internal constant SUPERSEDES = 2;
 
+    /// @notice The head had already moved past this root, by a voucher that D did not sign.
+    uint8 internal constant BEHIND = 4;
+    /// @notice The root is new to its lane and registered for a draw; without it, only money moved.
+    uint8 internal constant DRAWABLE = 8;
+
     uint24 internal constant MAX_COVERAGE = type(uint24).max;
 
-    /// @notice Bytes of an entry as the `BatchSettled` event carries it and the hash covers it.
+    /// @notice Bytes of an entry as the hash covers it.
     uint256 internal constant ENTRY_BYTES = 96;
 
     /// @notice The third word of a packed entry.
