@@ -99,6 +99,7 @@ class PeerLink:
         self._pong_queued = False
         self._mid_write = False
         self._over = False
+        self._failure = ""
         self._writing = trio.CancelScope(shield=True)
         self._goodbye: Frame | None = None
         self._last_opened = 0
@@ -127,6 +128,11 @@ class PeerLink:
                 await self._farewell()
                 await self._pipe.abort()
 
+    @property
+    def alive(self) -> bool:
+        """Whether requests have a chance on it."""
+        return self.closing is None and not self._failure
+
     def stop(self, reason: str, status: int = Status.CLOSED) -> None:
         """Ends the link; the peer is told `reason` if it still reads."""
         if self.closing is None:
@@ -152,7 +158,7 @@ class PeerLink:
                 self.board.count("farewell_unsent")
 
     def _finish(self) -> None:
-        reason = self.closing or "the link was cancelled"
+        reason = self.closing or self._failure or "the link was cancelled"
         self.closing = reason
         error = PeerClosed(self.remote, reason)
         for pending in (*self._requests.values(), *self._opening.values()):
@@ -242,7 +248,10 @@ class PeerLink:
                 self._writing = trio.CancelScope(shield=True)
                 await trio.lowlevel.checkpoint_if_cancelled()
         except Exception as error:
-            self.closing = self.closing or f"write failed: {type(error).__name__}: {error}"
+            # The peer's reason for hanging up may still be there to be read.
+            self._failure = f"write failed: {type(error).__name__}: {error}"
+            self._scope.deadline = trio.current_time() + _LAST_WRITE
+            return
         self._scope.cancel()
 
     async def _ping(self) -> None:

@@ -202,7 +202,7 @@ class Switchboard:
     def _live(self, peer: bytes) -> PeerLink | None:
         for initiator in (True, False):
             link = self._links.get((peer, initiator))
-            if link is not None and link.closing is None:
+            if link is not None and link.alive:
                 return link
         return None
 
