@@ -1,0 +1,138 @@
+"""One inference worker per device: torch runs in one thread at a time, the event loop never waits.
+
+Requests that come while a pass is running are verified together in the next one: whoever gets the
+device first takes along everyone who waits. There is no background task to start or stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+import trio
+
+from node.inference.proposal import VerifyOutcome, VerifyRequest
+from node.inference.verifier import TargetSession, Verifier
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WorkerBusy(RuntimeError):
+    """Too many requests wait for this device already; try again later or elsewhere."""
+
+
+class _Ticket:
+    """One waiting request. `taken` once it is part of a pass, which cannot be undone."""
+
+    def __init__(self, session: TargetSession, request: VerifyRequest) -> None:
+        self.session = session
+        self.request = request
+        self.taken = False
+        self.done = trio.Event()
+        self.result: VerifyOutcome | BaseException | None = None
+
+
+class InferenceWorker:
+    """Owns a device. All use of its models goes through `call` or `verify`.
+
+    Args:
+        threads: torch's threads for one operation; 1 unless the machine is idle otherwise.
+        max_batch: sessions verified in one pass.
+        max_waiting: requests waiting before more are refused.
+    """
+
+    def __init__(self, *, threads: int = 1, max_batch: int = 16, max_waiting: int = 256) -> None:
+        if threads < 1 or max_batch < 1 or max_waiting < 1:
+            raise ValueError(f"threads {threads}, batch {max_batch}, waiting {max_waiting}: >= 1")
+        self.threads = threads
+        self.max_batch = max_batch
+        self.max_waiting = max_waiting
+        self._device = trio.CapacityLimiter(1)
+        self._thread = trio.CapacityLimiter(1)
+        self._waiting: list[tuple[Verifier, _Ticket]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Verify requests not yet in a pass."""
+        return len(self._waiting)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in the worker's thread: opening sessions, drafting, loading models.
+
+        A call that has begun is not abandoned on cancellation, for it changes state.
+
+        Raises:
+            WorkerBusy: too many wait already. Otherwise what `function` raises.
+        """
+        if self._device.statistics().tasks_waiting >= self.max_waiting:
+            raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
+        async with self._device:
+            with trio.CancelScope(shield=True):
+                return await self._in_thread(lambda: function(*args, **kwargs))
+
+    async def verify(
+        self, verifier: Verifier, session: TargetSession, request: VerifyRequest
+    ) -> VerifyOutcome:
+        """Verify one round, together with others that wait for the same verifier.
+
+        Cancelled while waiting, the request is withdrawn and the session is unchanged. Once in a
+        pass it is finished and the outcome returned, because the session has moved on; the
+        cancellation then arrives at the caller's next checkpoint.
+
+        Raises:
+            WorkerBusy: too many wait already. Otherwise as `Verifier.verify`.
+        """
+        if len(self._waiting) >= self.max_waiting:
+            raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
+        ticket = _Ticket(session, request)
+        entry = (verifier, ticket)
+        self._waiting.append(entry)
+        try:
+            async with self._device:
+                if not ticket.taken:
+                    await self._run_pass(verifier, ticket)
+        except trio.Cancelled:
+            if not ticket.taken:
+                self._waiting.remove(entry)
+                raise
+            with trio.CancelScope(shield=True):
+                await ticket.done.wait()
+        if isinstance(ticket.result, BaseException):
+            raise ticket.result
+        assert ticket.result is not None
+        return ticket.result
+
+    async def _run_pass(self, verifier: Verifier, leader: _Ticket) -> None:
+        """Take the leader and who else fits, verify, and hand out the results."""
+        batch: list[_Ticket] = []
+        rest: list[tuple[Verifier, _Ticket]] = []
+        sessions: set[int] = set()
+        mine = [leader, *(t for v, t in self._waiting if v is verifier and t is not leader)]
+        for ticket in mine:
+            if len(batch) < self.max_batch and id(ticket.session) not in sessions:
+                sessions.add(id(ticket.session))
+                ticket.taken = True
+                batch.append(ticket)
+        rest = [(v, t) for v, t in self._waiting if not t.taken]
+        self._waiting = rest
+        work = [(ticket.session, ticket.request) for ticket in batch]
+        results: list[VerifyOutcome | ValueError] | BaseException
+        try:
+            with trio.CancelScope(shield=True):
+                results = await self._in_thread(lambda: verifier.verify_batch(work))
+        except BaseException as error:  # out of memory, a device error: everyone here learns it
+            results = error
+        for index, ticket in enumerate(batch):
+            ticket.result = results if isinstance(results, BaseException) else results[index]
+            ticket.done.set()
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        def run() -> T:
+            # OpenMP keeps the number per thread, and the thread is not always the same.
+            if torch.get_num_threads() != self.threads:
+                torch.set_num_threads(self.threads)
+            return function()
+
+        return await trio.to_thread.run_sync(run, limiter=self._thread)
