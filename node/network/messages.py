@@ -135,8 +135,9 @@ class Notice(Message):
 @dataclass(frozen=True)
 class Offer(Message):
     """One service at one price. Prices are in the token's smallest unit per token of output
-    (verifier) or per accepted token (drafter); `speed` is measured, in thousandths of a token per
-    second, None until measured."""
+    (verifier) or per accepted token (drafter); `model_id` is the target's, `draft_model_id` the
+    drafter's own (zero: none, n-gram, or not a drafter); `speed` is measured, in thousandths of a
+    token per second, None until measured."""
 
     TAG: ClassVar[int] = 16
     role: U8
@@ -145,6 +146,7 @@ class Offer(Message):
     token: Address
     claim_id: Hash
     speed: Annotated[int | None, Maybe(Unsigned(8))] = None
+    draft_model_id: Hash = bytes(32)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from node.inference.proposal import Draft, Kept, VerifyOutcome
+from node.inference.proposal import Draft, KeptList, VerifyOutcome
 from node.roles.frames import DraftFrame
 from node.roles.session import SessionState, Terms
 from settlement import trees
 from settlement.hashing import ZERO32
+from settlement.masses import interval
 from settlement.records import (
-    NO_TOKEN,
     DraftCommit,
     DraftLeaf,
     Mode,
@@ -23,31 +21,26 @@ from settlement.records import (
 )
 
 
-def draft_leaves(
-    terms: Terms, draft: Draft
-) -> tuple[tuple[DraftLeaf, ...], tuple[tuple[tuple[int, int], ...], ...]]:
-    """The leaves of a draft, and the kept lists behind them."""
+def draft_leaves(terms: Terms, draft: Draft) -> tuple[DraftLeaf, ...]:
+    """The leaves of a draft; the lists that they hash travel beside them."""
     order = terms.order
     rejection, relaxed = order.mode == Mode.REJECTION, order.relax_tau > 0
-    leaves, lists = [], []
+    leaves = []
     for index, token in enumerate(draft.tokens):
-        kept: tuple[tuple[int, int], ...] = ()
-        if rejection:
-            held = draft.kept[index]
-            kept = tuple(zip(map(int, held.ids), map(int, held.masses), strict=True))
-            lists.append(kept)
+        kept: KeptList = draft.kept[index] if rejection else ()
+        q, below = interval(kept, token) if rejection else (0, 0)
         leaves.append(
             DraftLeaf(
                 position=draft.base + index,
                 token=token,
-                q=draft.kept[index].mass(token) if rejection else 0,
-                q_below=draft.kept[index].below(token) if rejection else 0,
+                q=q,
+                q_below=below,
                 kept_hash=kept_hash(kept) if rejection else ZERO32,
                 surprisal=draft.surprisals[index] if relaxed else 0,
                 top_hash=top_hash(draft.tops[index]) if relaxed else ZERO32,
             )
         )
-    return tuple(leaves), tuple(lists)
+    return tuple(leaves)
 
 
 def draft_commit(
@@ -74,13 +67,7 @@ def engine_draft(frame: DraftFrame | None, base: int) -> Draft:
     return Draft(
         base=frame.commit.base,
         tokens=tuple(leaf.token for leaf in frame.leaves),
-        kept=tuple(
-            Kept(
-                np.array([token for token, _ in kept], np.uint32),
-                np.array([mass for _, mass in kept], np.uint64),
-            )
-            for kept in frame.kept
-        ),
+        kept=frame.kept,
         surprisals=tuple(leaf.surprisal for leaf in frame.leaves) if frame.tops else (),
         tops=frame.tops,
     )
@@ -89,21 +76,10 @@ def engine_draft(frame: DraftFrame | None, base: int) -> Draft:
 def verdict_leaves(outcome: VerifyOutcome, salts: list[bytes]) -> tuple[VerdictLeaf, ...]:
     """One leaf per emitted position, its fingerprint under its own salt."""
     return tuple(
-        VerdictLeaf(
-            position=at.position,
-            draft_token=at.draft_token,
-            token=at.token,
-            accepted=at.accepted,
-            p=at.p if at.draft_token != NO_TOKEN else 0,
-            top_prob=at.top_prob,
-            cutoff=at.cutoff,
-            score_draft=at.score_draft,
-            score_top=at.score_top,
-            surprisal=at.surprisal,
-            key=at.key,
-            fingerprint=salted_fingerprint(salt, at.fingerprint),
+        at.leaf(salted_fingerprint(salt, fingerprint))
+        for at, salt, fingerprint in zip(
+            outcome.decision.outcomes, salts, outcome.fingerprints, strict=True
         )
-        for at, salt in zip(outcome.positions, salts, strict=True)
     )
 
 

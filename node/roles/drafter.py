@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from node.inference.proposal import DraftCoin
+from node.inference.proposal import Draft, DraftCoin
 from node.journal import SlotTaken, StoredRound
 from node.network import exchange
 from node.network.errors import NetworkError, PeerClosed, Refused
@@ -35,7 +35,7 @@ from node.roles.refusals import No
 from node.roles.session import SessionFault, StaleFrame, advance, check_verdict, window_limit
 from settlement import coins
 from settlement.hashing import ZERO32
-from settlement.records import DraftCommit, Mode, Order
+from settlement.records import NO_TOKEN, DraftCommit, DraftLeaf, Mode, Order
 
 BACKOFF_FIRST: Final = 0.1
 BACKOFF_MOST: Final = 2.0
@@ -176,10 +176,10 @@ class DrafterRole(Party):
         if not draft.tokens:
             return None
         at = perf_counter()
-        leaves, kept = convert.draft_leaves(terms, draft)
+        leaves = convert.draft_leaves(terms, draft)
         commit = convert.draft_commit(terms, state, leaves, value)
         node.metrics.time("hash", perf_counter() - at)
-        frame = self._journalled(slot, commit, leaves, kept, draft.tops)
+        frame = self._journalled(slot, commit, leaves, draft)
         node.metrics.time("draft", draft.seconds)
         await line.send(
             DraftRound(frame.to_wire(), min(draft.made, 65535), int(draft.seconds * 1e6))
@@ -188,7 +188,7 @@ class DrafterRole(Party):
         return frame
 
     def _journalled(
-        self, slot: str, commit: DraftCommit, leaves: tuple, kept: tuple, tops: tuple
+        self, slot: str, commit: DraftCommit, leaves: tuple[DraftLeaf, ...], draft: Draft
     ) -> DraftFrame:
         """Signs the commitment and keeps the whole frame, in one commit."""
         node = self.node
@@ -199,7 +199,7 @@ class DrafterRole(Party):
             except SlotTaken as error:
                 raise SessionFault("drafter", "this round's window is signed already") from error
             node.metrics.time("sign", perf_counter() - at)
-            frame = DraftFrame(commit, signature, leaves, kept, tops)
+            frame = DraftFrame(commit, signature, leaves, draft.kept, draft.tops)
             node.journal.secret_once(slot, frame.to_wire)
             at = perf_counter()
         node.metrics.time("journal", perf_counter() - at)
@@ -236,9 +236,8 @@ class DrafterRole(Party):
         )
         live.state = advance(terms, state, done)
         self.till.count_round(terms, done)
-        reached = frame.verdict.k + any(
-            not leaf.accepted and draft and leaf.draft_token != 2**32 - 1 for leaf in frame.leaves
-        )
+        last = frame.leaves[-1]
+        reached = frame.verdict.k + (last.draft_token != NO_TOKEN and not last.accepted)
         self.node.metrics.round(
             len(draft.leaves) if draft else 0, frame.verdict.k, reached, len(frame.leaves)
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from node.network.codec import decode
 from node.network.messages import PromptDelivery, RoundRun
-from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame, take
+from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
 from node.roles.lanes import LeafRun
 
 
@@ -42,33 +41,20 @@ def stored_round(draft: bytes | None, verdict: bytes) -> Round:
 
 @dataclass(frozen=True)
 class Private:
-    """What only V knows of a round: per leaf the salt and the fingerprint behind it (32 bytes
-    each), and the margin of the decision (Q24)."""
+    """What only V knows of a round: per leaf the salt and the fingerprint behind it, 32 bytes
+    each."""
 
     salts: tuple[bytes, ...]
     fingerprints: tuple[bytes, ...]
-    margins: tuple[int, ...]
 
     def to_wire(self) -> bytes:
-        return struct.pack(">B", len(self.salts)) + b"".join(
-            salt + fingerprint + struct.pack(">q", margin)
-            for salt, fingerprint, margin in zip(
-                self.salts, self.fingerprints, self.margins, strict=True
-            )
-        )
+        pairs = zip(self.salts, self.fingerprints, strict=True)
+        return b"".join(salt + fingerprint for salt, fingerprint in pairs)
 
     @classmethod
     def from_wire(cls, raw: bytes) -> Private:
         """The inverse of `to_wire`; FrameError otherwise."""
-        (count,), raw = take(raw, 1, "count")
-        salts, fingerprints, margins = [], [], []
-        for _ in range(count):
-            salt, raw = take(raw, 32, "salt")
-            fingerprint, raw = take(raw, 32, "fingerprint")
-            margin, raw = take(raw, 8, "margin")
-            salts.append(salt)
-            fingerprints.append(fingerprint)
-            margins.append(struct.unpack(">q", margin)[0])
-        if raw:
-            raise FrameError(f"{len(raw)} bytes after the private part")
-        return cls(tuple(salts), tuple(fingerprints), tuple(margins))
+        if len(raw) % 64:
+            raise FrameError(f"{len(raw)} bytes are not whole pairs of 64")
+        halves = [raw[at : at + 32] for at in range(0, len(raw), 32)]
+        return cls(tuple(halves[::2]), tuple(halves[1::2]))

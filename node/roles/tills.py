@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from settlement.payments import exposure_bound
-
 from node.journal import SlotTaken, StoredVoucher
 from node.network.errors import Refused
 from node.network.messages import VoucherRequest, VoucherSignature
@@ -29,6 +27,7 @@ from node.roles.ports import ChainUnavailable, LaneView, Node
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import PARTIES, SessionFault, Terms, check_signature, round_record
 from node.roles.stored import pack_runs, unpack_runs
+from settlement.payments import exposure_bound
 from settlement.records import Lane, Order, Voucher
 from settlement.schema import RecordError
 
@@ -56,7 +55,7 @@ class Till:
             self.rounds[lane][item.key] = item
             self._unsigned.setdefault(lane, {})[item.key] = item.record.output
 
-    def _cover(self, book: LaneBook) -> None:
+    def cover(self, book: LaneBook) -> None:
         """The book's rounds are signed for."""
         self.books[book.lane.id] = book
         waiting = self._unsigned.get(book.lane.id, {})
@@ -149,7 +148,7 @@ class Till:
             fresh.epoch,
         )
         if held is None or not same_base or len(fresh.leaves) > len(held.leaves):
-            self._cover(fresh)
+            self.cover(fresh)
         self._signed(lane)
         return VoucherSignature(voucher.struct_hash, mine)
 
@@ -184,12 +183,12 @@ class Till:
         if voucher.base_root != view.head_root:
             raise Refused(No.ORDER, "baseRoot is neither the last base nor the settled root")
         try:
-            self.books[lane.id] = self._moved(book, voucher.base_root)
+            self.books[lane.id] = self.moved(book, voucher.base_root)
         except LaneFault as fault:
             raise Refused(No.UNKNOWN, str(fault)) from fault
         return self.books[lane.id]
 
-    def _moved(self, book: LaneBook, root: bytes) -> LaneBook:
+    def moved(self, book: LaneBook, root: bytes) -> LaneBook:
         """The book after the voucher with that root has settled; LaneFault if it is not known."""
         for row in reversed(self.node.journal.vouchers(book.lane.id)):
             settled = Voucher.from_wire(row.voucher)
@@ -215,7 +214,7 @@ class Till:
                 if voucher.epoch != book.epoch:
                     book = LaneBook(lane, epoch=voucher.epoch)
                 if voucher.base_root != book.base_root:
-                    book = self._moved(book, voucher.base_root)
+                    book = self.moved(book, voucher.base_root)
                 known = self.rounds.get(lane.id, {})
                 fresh, _ = expected_voucher(book, unpack_runs(row.leaves), known)
             except (LaneFault, FrameError) as error:
@@ -223,5 +222,5 @@ class Till:
                 continue
             if len(fresh.leaves) > len(book.leaves):
                 book = fresh
-                self._cover(book)
+                self.cover(book)
         self.books[lane.id] = book

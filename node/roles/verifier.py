@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import trio
 
+from node.inference import window
 from node.inference.proposal import ProposalError, VerifyOutcome
 from node.journal import StoredRound
 from node.network import exchange
@@ -51,20 +52,19 @@ MAX_LATE: Final = 3  # windows in a row that came too late before the drafter co
 class WindowPolicy(Protocol):
     """Chooses the next window from past rounds only (see `inference.window`)."""
 
-    def choose(self, limit: int) -> int: ...
+    def choose(self, remaining: int | None = None) -> int: ...
 
-    def observe(
-        self,
-        *,
-        drafted: int,
-        accepted: int,
-        rejected: bool,
-        verify_seconds: float,
-        rows: int,
-        made: int,
-        draft_seconds: float,
-        round_trip: float | None,
-    ) -> None: ...
+    def observe(self, done: window.Round) -> None: ...
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A window as it came: the frame, and what the drafter says it cost (unsigned)."""
+
+    frame: DraftFrame
+    made: int
+    seconds: float
+    waited: float = 0.0  # how long the verifier had nothing to do
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Running:
     window: WindowPolicy
     values: tuple[bytes, ...] = ()  # hash chain, rejection mode
     rounds: list[Round] = field(default_factory=list)
-    inbox: list[tuple[DraftFrame, int, int]] = field(default_factory=list)  # newest only
+    inbox: list[Drafted] = field(default_factory=list)  # newest only
     drafter_channels: int = 0
     late: int = 0
     blocked: tuple[No, str] | None = None  # why no round is made at the moment
@@ -96,19 +96,19 @@ class VerifierRole(Party):
         node: Node,
         engine: TargetEngine,
         models: frozenset[bytes],
-        window: Callable[[Order], WindowPolicy],
+        make_window: Callable[[Order], WindowPolicy],
         check_prompt: Callable[[Order, PromptDelivery], None],
     ) -> None:
         """
         Args:
             models: model ids of the target that the engine runs.
-            window: makes the window policy of a session.
+            make_window: makes the window policy of a session.
             check_prompt: raises ValueError for a prompt, stop set or parameter that the engine
                 would refuse (outside the vocabulary, past the context).
         """
         self.engine = engine
         self.models = models
-        self.make_window = window
+        self.make_window = make_window
         self.check_prompt = check_prompt
         self.running: dict[bytes, Running] = {}  # by session id
         self._nursery: trio.Nursery | None = None
@@ -187,9 +187,11 @@ class VerifierRole(Party):
                     return
                 await self._paid(running)
                 started = perf_counter()
-                draft = await self._draft(running)
-                waited = perf_counter() - started
-                await self._round(running, handle, draft, waited)
+                drafted = await self._draft(running)
+                if drafted is not None:
+                    drafted = replace(drafted, waited=perf_counter() - started)
+                await self._round(running, handle, drafted)
+                self.node.metrics.time("round", perf_counter() - started)
         except Exception:
             # One session's failure (out of memory, a fault of ours) must not end the others.
             log.exception("session failed")
@@ -214,7 +216,7 @@ class VerifierRole(Party):
         if running.blocked and running.blocked[0] == No.UNPAID:
             running.blocked = None
 
-    async def _draft(self, running: Running) -> tuple[DraftFrame, int, int] | None:
+    async def _draft(self, running: Running) -> Drafted | None:
         """The drafter's frame for the current base, or None for a round without drafts.
 
         In rejection mode the announced window must come, so a missing drafter blocks the session
@@ -258,14 +260,13 @@ class VerifierRole(Party):
             await running.changed.wait()
         running.blocked = None
 
-    def _take_inbox(self, running: Running) -> tuple[DraftFrame, int, int] | None:
+    def _take_inbox(self, running: Running) -> Drafted | None:
         """The newest frame if it is about the current base and keeps every rule."""
         while running.inbox:
-            frame, made, microseconds = running.inbox.pop()
-            running.inbox.clear()
+            drafted = running.inbox.pop()
             try:
-                check_draft(running.live.terms, running.live.state, frame)
-                return frame, made, microseconds
+                check_draft(running.live.terms, running.live.state, drafted.frame)
+                return drafted
             except StaleFrame:
                 self.node.metrics.count("stale_drafts")
             except SessionFault as fault:
@@ -274,35 +275,50 @@ class VerifierRole(Party):
                 self._block(running, No.LEFT, f"the drafter broke a rule: {fault.rule}")
         return None
 
-    async def _round(
-        self,
-        running: Running,
-        handle: object,
-        drafted: tuple[DraftFrame, int, int] | None,
-        waited: float,
-    ) -> None:
+    async def _round(self, running: Running, handle: object, drafted: Drafted | None) -> None:
         """One target pass, one verdict, one commit, then everybody may see it."""
-        live, metrics = running.live, self.node.metrics
-        frame = drafted[0] if drafted else None
-        state = live.state
+        live = running.live
+        state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
-        started = perf_counter()
         try:
             outcome = await self.engine.verify(
                 handle, convert.engine_draft(frame, state.position), value
             )
         except ProposalError as error:
             # Well signed, but no draft: a token outside the vocabulary, say.
-            metrics.count("refused_drafts")
+            self.node.metrics.count("refused_drafts")
             self._block(running, No.LEFT, f"the drafter broke a rule: {error}")
             return
-        verified = perf_counter() - started
-        done = self._commit(running, frame, outcome, value)
-        running.rounds.append(done)
-        self._observe(running, drafted, outcome, verified)
-        metrics.time("round", waited + perf_counter() - started)
+        self._observe(running, drafted, outcome)
+        running.rounds.append(self._commit(running, frame, outcome, value))
         running.ended = live.state.stopped
         running.notify()
+
+    def _observe(self, running: Running, drafted: Drafted | None, outcome: VerifyOutcome) -> None:
+        """Counts and timings, and what the next window is chosen from."""
+        count = len(drafted.frame.leaves) if drafted else 0
+        reached = outcome.accepted + outcome.rejected
+        self.node.metrics.round(count, outcome.accepted, reached, len(outcome.emitted))
+        self.node.metrics.time("verify", outcome.seconds)
+        running.window.observe(
+            window.Round(
+                drafts=count,
+                accepted=outcome.accepted,
+                rejected=outcome.rejected,
+                draft_seconds=drafted.seconds if drafted else 0.0,
+                drafted=drafted.made if drafted else 0,
+                verify_seconds=outcome.seconds,
+                network_seconds=max(0.0, drafted.waited - drafted.seconds) if drafted else None,
+                bytes=len(drafted.frame.to_wire()) if drafted else 0,
+            )
+        )
+
+    def _next_k(self, running: Running, position: int) -> int:
+        """Drafts in the next round: what the policy says, within what this node insists on."""
+        order = running.live.terms.order
+        remaining = order.max_tokens - position
+        least = min(self.node.limits.min_window, order.max_window, remaining - 1)
+        return min(max(running.window.choose(remaining), least), order.max_window)
 
     def _commit(
         self, running: Running, frame: DraftFrame | None, outcome: VerifyOutcome, value: bytes
@@ -311,11 +327,10 @@ class VerifierRole(Party):
         live, node = running.live, self.node
         terms, state = live.terms, live.state
         at = perf_counter()
-        salts = [node.entropy(32) for _ in outcome.positions]
+        salts = [node.entropy(32) for _ in outcome.emitted]
         leaves = convert.verdict_leaves(outcome, salts)
         ended = outcome.stop is not None
-        limit = window_limit(terms.order, state.position + len(leaves))
-        next_k = 0 if ended else running.window.choose(limit)
+        next_k = 0 if ended else self._next_k(running, state.position + len(leaves))
         record = convert.verdict(terms, state, frame, leaves, value, next_k)
         node.metrics.time("hash", perf_counter() - at)
         slot = f"verdict:{terms.start_hash.hex()}:{state.round}"
@@ -324,18 +339,13 @@ class VerifierRole(Party):
             signature = node.journal.sign_once(slot, record, node.domain, node.key)
             node.metrics.time("sign", perf_counter() - at)
             done = Round(frame, VerdictFrame(record, signature, leaves))
-            private = Private(
-                tuple(salts),
-                tuple(position.fingerprint for position in outcome.positions),
-                tuple(position.margin for position in outcome.positions),
-            )
             node.journal.put_round(
                 StoredRound(
                     terms.start_hash,
                     state.round,
                     None if frame is None else frame.to_wire(),
                     done.verdict.to_wire(),
-                    private.to_wire(),
+                    Private(tuple(salts), outcome.fingerprints).to_wire(),
                 )
             )
             if ended:
@@ -345,29 +355,6 @@ class VerifierRole(Party):
         live.state = advance(terms, state, done, stop_string=ended)
         self.till.count_round(terms, done)
         return done
-
-    def _observe(
-        self,
-        running: Running,
-        drafted: tuple[DraftFrame, int, int] | None,
-        outcome: VerifyOutcome,
-        verified: float,
-    ) -> None:
-        frame, made, microseconds = drafted if drafted else (None, 0, 0)
-        count = len(frame.leaves) if frame else 0
-        reached = outcome.accepted + outcome.rejected
-        self.node.metrics.round(count, outcome.accepted, reached, len(outcome.positions))
-        self.node.metrics.time("verify", verified)
-        running.window.observe(
-            drafted=count,
-            accepted=outcome.accepted,
-            rejected=outcome.rejected,
-            verify_seconds=outcome.seconds,
-            rows=outcome.rows,
-            made=made,
-            draft_seconds=microseconds / 1e6,
-            round_trip=self.node.transport.round_trip(running.live.terms.order.drafter),
-        )
 
     # ------------------------------------------------------------ channels
 
@@ -469,7 +456,7 @@ class VerifierRole(Party):
             except FrameError as error:
                 channel.channel.fail(str(error))
                 return
-            running.inbox[:] = [(frame, message.made, message.microseconds)]
+            running.inbox[:] = [Drafted(frame, message.made, message.microseconds / 1e6)]
             running.notify()
 
     async def _drain(self, channel: MessageChannel) -> None:

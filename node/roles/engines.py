@@ -1,0 +1,85 @@
+"""The role layer's engines over `node.inference`: everything through one worker per device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from node.inference.drafter import Drafter, DraftSession
+from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
+from node.inference.sampling import SamplingParams
+from node.inference.stops import StopRules
+from node.inference.verifier import TargetSession, Verifier
+from node.inference.worker import InferenceWorker
+from settlement.records import Order
+
+
+def stop_rules(order: Order, stops: Sequence[str]) -> StopRules:
+    """The order's stops, with the texts behind its hashes."""
+    return StopRules(order.max_tokens, frozenset(order.stop_ids), tuple(stops))
+
+
+class WorkerTarget:
+    """A `TargetEngine`: a `Verifier` behind a worker."""
+
+    def __init__(self, worker: InferenceWorker, verifier: Verifier) -> None:
+        self._worker = worker
+        self._verifier = verifier
+
+    async def open(
+        self,
+        session_id: bytes,
+        order: Order,
+        seed: bytes,
+        prompt: Sequence[int],
+        stops: Sequence[str],
+        output: Sequence[int],
+    ) -> TargetSession:
+        return await self._worker.call(
+            self._verifier.open,
+            session_id,
+            prompt,
+            SamplingParams.from_order(order),
+            stop_rules(order, stops),
+            seed=seed,
+            output_ids=output,
+        )
+
+    async def verify(
+        self, handle: TargetSession, draft: Draft, chain_value: bytes
+    ) -> VerifyOutcome:
+        return await self._worker.verify(self._verifier, handle, VerifyRequest(draft, chain_value))
+
+    async def close(self, handle: TargetSession) -> None:
+        await self._worker.call(self._verifier.close, handle)
+
+
+class WorkerDrafter:
+    """A `DraftEngine`: a `Drafter` behind a worker."""
+
+    def __init__(self, worker: InferenceWorker, drafter: Drafter) -> None:
+        self._worker = worker
+        self._drafter = drafter
+
+    async def open(
+        self, order: Order, seed: bytes, prompt: Sequence[int], output: Sequence[int]
+    ) -> DraftSession:
+        return await self._worker.call(
+            self._drafter.open,
+            prompt,
+            SamplingParams.from_order(order),
+            seed=seed,
+            output_ids=output,
+            stop_ids=frozenset(order.stop_ids),
+        )
+
+    async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
+        return await self._worker.call(handle.propose, k, coin)
+
+    async def draft_ahead(self, handle: DraftSession, count: int) -> None:
+        await self._worker.call(handle.draft_ahead, count)
+
+    async def commit(self, handle: DraftSession, emitted: Sequence[int]) -> None:
+        await self._worker.call(handle.commit, emitted)
+
+    async def close(self, handle: DraftSession) -> None:
+        await self._worker.call(handle.close)
