@@ -252,7 +252,10 @@ class Anvil:
         return str(self.rpc("evm_snapshot"))
 
     def revert(self, snapshot: str) -> None:
-        """Back to a snapshot, which is used up. ToolFailed if it is not known."""
+        """Back to a snapshot, which is used up, with an empty pool. ToolFailed if it is not
+        known."""
+        # Anvil keeps the pool over a revert; its transactions belong to the future undone.
+        self.rpc("anvil_dropAllTransactions")
         if self.rpc("evm_revert", snapshot) is not True:
             raise ToolFailed(f"anvil knows no snapshot {snapshot}", "Each can be used once")
 
