@@ -39,6 +39,7 @@ class Solidity:
 
 
 _ELEMENT = re.compile(r"^(u?int)(\d+)$|^(bytes32|address|bool)$")
+_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 _ARRAY = re.compile(r"^(.*)\[(\d*)\]$")
 
 
@@ -110,12 +111,13 @@ class _Element:
 
     def from_json(self, value: Any) -> Any:
         if self.name in ("bytes32", "address"):
-            if not isinstance(value, str) or not value.startswith("0x"):
+            # Stricter than bytes.fromhex, which skips white space: a value has one spelling.
+            if not isinstance(value, str) or not _HEX.fullmatch(value):
                 raise ValueError("not a 0x… string")
             return bytes.fromhex(value[2:])
         if self.name == "bool":
             return value
-        if isinstance(value, str) and re.fullmatch(r"-?\d{1,78}", value):
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,78}", value):
             return int(value)
         return value
 
