@@ -78,8 +78,7 @@ def test_a_hostile_json_field_is_a_record_error(record: Record, data: st.DataObj
     fields[name] = data.draw(json_values)
     try:
         other = type(record).from_json(fields)
-    except RecordError as error:
-        assert type(record).__name__ in str(error)
+    except RecordError:
         return
     assert type(record).from_wire(other.to_wire()) == other
 
@@ -160,7 +159,9 @@ def test_arrays_are_bounded_before_they_are_read() -> None:
 
 
 def test_type_strings_name_solidity_types_in_order() -> None:
-    assert SessionStart.type_string() == "SessionStart(bytes32 sessionId,bytes32 seed,uint16 firstK)"
+    assert (
+        SessionStart.type_string() == "SessionStart(bytes32 sessionId,bytes32 seed,uint16 firstK)"
+    )
     assert Voucher.type_string().endswith("uint32 leafCount,uint256[8] buckets)")
     assert "uint32[] stopIds,bytes32[] stopStringHashes," in Order.type_string()
 
