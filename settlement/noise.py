@@ -193,6 +193,9 @@ def coupled_argmax(
         raise NoiseError(f"scores lie within ±2**61, got {bottom} to {top}")
 
     bound = _upper_bounds(PositionKey.of(seed, position), len(scores))
+    if kept is not None:
+        # Relative to the best kept score: float32 is fine near its zero only.
+        top = int(scores[ids].max())
     bound += (scores - top).astype(np.float32) * np.float32(2.0**-24)
     if kept is not None:
         bound[~kept] = -np.inf
