@@ -107,7 +107,7 @@ def _version_of(binary: Path) -> str | None:
     match = _VERSION.search(said.stdout)
     if match is None:
         return None
-    _write_atomic(memo, match[1])
+    write_atomic(memo, match[1])
     return match[1]
 
 
@@ -232,7 +232,7 @@ def compile_sources(
     if kept.exists():
         return Artifacts(Artifact(**entry) for entry in json.loads(kept.read_text()))
     artifacts = list(_run(binary, request))
-    _write_atomic(kept, json.dumps([asdict(artifact) for artifact in artifacts]))
+    write_atomic(kept, json.dumps([asdict(artifact) for artifact in artifacts]))
     return Artifacts(artifacts)
 
 
@@ -272,7 +272,7 @@ def compile_contracts(cache_folder: Path = CACHE / "solc") -> Artifacts:
     return compile_sources(roots, cache_folder=cache_folder)
 
 
-def _write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str) -> None:
     """Whole or not at all, whoever else writes the same file at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")

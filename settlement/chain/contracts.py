@@ -1,0 +1,477 @@
+"""One typed wrapper per contract.
+
+A view reads the chain and answers in this protocol's types. A transaction's method only describes
+the `Call`; the key's one sender makes it. Reverts surface as `Reverted`, under the contract's own
+error name. Amounts are in the token's smallest unit, times in unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from settlement.chain.abi import ErrorBook, Interface
+from settlement.chain.compile import Artifacts
+from settlement.chain.errors import ContractMissing, RpcFailed
+from settlement.chain.rpc import BlockTag, Rpc, unhex
+from settlement.chain.send_journal import Call
+from settlement.records import Claim, Domain, Lane, Manifest
+
+_C = TypeVar("_C", bound="Contract")
+UNLIMITED: Final = 2**256 - 1
+
+
+class Role(IntEnum):
+    """What a stake answers for (IStakeVault.Role)."""
+
+    DRAFTER = 0
+    VERIFIER = 1
+    AUDITOR = 2
+
+
+class ClaimStatus(IntEnum):
+    """IAlphaLedger.Status."""
+
+    NONE = 0
+    ACTIVE = 1
+    SUSPENDED = 2
+    VOID = 3
+
+
+@dataclass(frozen=True)
+class StakeTimes:
+    """IStakeVault.Times, seconds."""
+
+    evidence: int
+    first_deadline: int
+    second_deadline: int
+    panel: int
+    appeal: int
+    margin: int
+    unbonding: int
+
+
+@dataclass(frozen=True)
+class Stake:
+    """StakeVault.Stake: what serves, unbonds and is locked."""
+
+    active: int
+    unbonding: int
+    exit_head: int
+    exit_tail: int
+    locked: int
+    first_slice: int
+    last_slice: int
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Stake on its way out; `amount` can be withdrawn from `mature_at` on."""
+
+    amount: int
+    mature_at: int
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """ILaneEscrow.LaneState. `position` is 160 bits of the current epoch's position hash, zero for
+    a lane that nobody opened; `thawing` is part of `reserve`."""
+
+    reserve: int
+    thawing: int
+    thawed_at: int
+    solo_from: int
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True)
+class EscrowParameters:
+    """ILaneEscrow.Parameters."""
+
+    fee_bps: int
+    lock_factor: int
+    thaw_period: int
+
+
+@dataclass(frozen=True)
+class ClaimState:
+    """IAlphaLedger.ClaimState, rates unpacked to percent."""
+
+    drafter: bytes
+    mode: int
+    max_temperature: int
+    status: ClaimStatus
+    era: int
+    verifiers: int
+    rates: tuple[int, ...]
+    open_case: int
+    target_model: bytes
+    draft_model: bytes
+
+
+class Contract:
+    """A contract at an address, by its ABI."""
+
+    def __init__(self, rpc: Rpc, address: bytes, interface: Interface, errors: ErrorBook) -> None:
+        self.rpc, self.address, self.interface, self.errors = rpc, address, interface, errors
+
+    def view(self, function: str, *arguments: Any, block: BlockTag = "latest") -> Any:
+        """The decoded answer of a view; Reverted when it refuses."""
+        data = self.interface.encode(function, *arguments)
+        try:
+            answer = self.rpc.call(self.address, data, block=block)
+        except RpcFailed as error:
+            if error.data or "revert" in error.message.lower():
+                where = f"{self.interface.name}.{function}"
+                raise self.errors.reverted(where, unhex(error.data)) from error
+            raise
+        if not answer and not self.rpc.code(self.address):
+            raise ContractMissing(self.interface.name, self.address, "no code")
+        return self.interface.decode(function, answer, len(arguments))
+
+    def transact(self, function: str, *arguments: Any) -> Call:
+        """The call, for a sender."""
+        where = f"{self.interface.name}.{function}"
+        return Call(self.address, self.interface.encode(function, *arguments), where=where)
+
+
+class Token(Contract):
+    """An ERC-20; `mint` on DevToken only."""
+
+    def balance_of(self, account: bytes) -> int:
+        return int(self.view("balanceOf", account))
+
+    def allowance(self, owner: bytes, spender: bytes) -> int:
+        return int(self.view("allowance", owner, spender))
+
+    def decimals(self) -> int:
+        return int(self.view("decimals"))
+
+    def symbol(self) -> str:
+        return str(self.view("symbol"))
+
+    def approve(self, spender: bytes, amount: int) -> Call:
+        return self.transact("approve", spender, amount)
+
+    def transfer(self, to: bytes, amount: int) -> Call:
+        return self.transact("transfer", to, amount)
+
+    def mint(self, to: bytes, amount: int) -> Call:
+        return self.transact("mint", to, amount)
+
+
+class Owned(Contract):
+    """What has an owner in two steps (Ownable2Step)."""
+
+    def owner(self) -> bytes:
+        return bytes(self.view("owner"))
+
+    def pending_owner(self) -> bytes:
+        return bytes(self.view("pendingOwner"))
+
+    def transfer_ownership(self, owner: bytes) -> Call:
+        return self.transact("transferOwnership", owner)
+
+    def accept_ownership(self) -> Call:
+        return self.transact("acceptOwnership")
+
+
+class ModelRegistry(Owned):
+    """Manifests by content."""
+
+    def is_registered(self, model: bytes) -> bool:
+        return bool(self.view("isRegistered", model))
+
+    def register(self, manifest: Manifest) -> Call:
+        return self.transact(
+            "register",
+            (
+                manifest.architecture,
+                int(manifest.tier),
+                manifest.weights_root,
+                manifest.tokenizer_hash,
+                manifest.vocab_size,
+                list(manifest.eos_ids),
+                manifest.context_length,
+            ),
+        )
+
+    def set_tolerance(self, model: bytes, margin_q24: int, distance: int, flip_ppm: int) -> Call:
+        return self.transact("setTolerance", model, margin_q24, distance, flip_ppm)
+
+
+class StakeVault(Owned):
+    """Stakes by operator and role."""
+
+    def times(self) -> StakeTimes:
+        return StakeTimes(*self.view("times"))
+
+    def stake_token(self) -> bytes:
+        return bytes(self.view("stakeToken"))
+
+    def stake_of(self, key: bytes, role: Role) -> Stake:
+        return Stake(*self.view("stakeOf", key, int(role)))
+
+    def exits_of(self, key: bytes, role: Role) -> tuple[Exit, ...]:
+        """Exits under way, oldest first."""
+        return tuple(Exit(*fields) for fields in self.view("exitsOf", key, int(role)))
+
+    def account_of(self, key: bytes) -> bytes:
+        """The account a key is or was the operator key of; zero address if none."""
+        return bytes(self.view("accountOf", key))
+
+    def beneficiary_of(self, account: bytes) -> bytes:
+        return bytes(self.view("beneficiaryOf", account))
+
+    def operator_of(self, account: bytes) -> bytes:
+        return bytes(self.view("operatorOf", account))
+
+    def payout_to(self, key: bytes) -> bytes:
+        return bytes(self.view("payoutTo", key))
+
+    def slashable(self, key: bytes, role: Role) -> int:
+        return int(self.view("slashable", key, int(role)))
+
+    def serves(self, key: bytes, role: Role, model: bytes) -> bool:
+        return bool(self.view("serves", key, int(role), model))
+
+    def is_slasher(self, judge: bytes) -> bool:
+        return bool(self.view("isSlasher", judge))
+
+    def escrow(self) -> bytes:
+        return bytes(self.view("escrow"))
+
+    def paused_until(self) -> int:
+        return int(self.view("pausedUntil"))
+
+    def stake(
+        self,
+        account: bytes,
+        beneficiary: bytes,
+        role: Role,
+        amount: int,
+        models: Sequence[bytes] = (),
+    ) -> Call:
+        return self.transact("stake", account, beneficiary, int(role), amount, list(models))
+
+    def unstake(self, account: bytes, role: Role, amount: int) -> Call:
+        return self.transact("unstake", account, int(role), amount)
+
+    def withdraw(self, account: bytes, role: Role) -> Call:
+        return self.transact("withdraw", account, int(role))
+
+    def set_model(self, account: bytes, role: Role, model: bytes, served: bool) -> Call:
+        return self.transact("setModel", account, int(role), model, served)
+
+    def release_locks(self, key: bytes, role: Role, limit: int) -> Call:
+        return self.transact("releaseLocks", key, int(role), limit)
+
+    def propose_key(self, account: bytes, key: bytes) -> Call:
+        return self.transact("proposeKey", account, key)
+
+    def accept_key(self, account: bytes) -> Call:
+        return self.transact("acceptKey", account)
+
+    def wire(self, escrow: bytes, beacon: bytes) -> Call:
+        return self.transact("wire", escrow, beacon)
+
+    def set_slasher(self, judge: bytes, allowed: bool) -> Call:
+        return self.transact("setSlasher", judge, allowed)
+
+
+class LaneEscrow(Owned):
+    """Reserves by lane, vouchers, payouts."""
+
+    def domain_separator(self) -> bytes:
+        return bytes(self.view("domainSeparator"))
+
+    def parameters(self) -> EscrowParameters:
+        return EscrowParameters(*self.view("parameters"))
+
+    def lane_state(self, lane: bytes, block: BlockTag = "latest") -> LaneState:
+        return LaneState(*self.view("laneState", lane, block=block))
+
+    def past_position(self, lane: bytes, epoch: int, block: BlockTag = "latest") -> int:
+        return int(self.view("pastPosition", lane, epoch, block=block))
+
+    def payable_to(self, account: bytes, token: bytes) -> int:
+        return int(self.view("payableTo", account, token))
+
+    def stake_price_q32(self, token: bytes) -> int:
+        """Stake units for one unit of the token, in Q32; zero for a token never listed."""
+        return int(self.view("termsOf", token)[0])
+
+    def is_open(self, token: bytes) -> bool:
+        """Whether lanes can be reserved in the token."""
+        return bool(self.view("termsOf", token)[1])
+
+    def ledger(self) -> bytes:
+        return bytes(self.view("ledger"))
+
+    def is_fee_spender(self, spender: bytes) -> bool:
+        return bool(self.view("isFeeSpender", spender))
+
+    def paused_until(self) -> int:
+        return int(self.view("pausedUntil"))
+
+    def reserve(self, lane: Lane, amount: int) -> Call:
+        return self.transact("reserve", lane.to_abi(), amount)
+
+    def thaw(self, lane: Lane, amount: int) -> Call:
+        return self.transact("thaw", lane.to_abi(), amount)
+
+    def cancel_thaw(self, lane: Lane) -> Call:
+        return self.transact("cancelThaw", lane.to_abi())
+
+    def collect_thawed(self, lane: Lane, to: bytes) -> Call:
+        return self.transact("collectThawed", lane.to_abi(), to)
+
+    def open_epoch(self, lane: Lane) -> Call:
+        return self.transact("openEpoch", lane.to_abi())
+
+    def notice_solo(self, lane: Lane) -> Call:
+        return self.transact("noticeSolo", lane.to_abi())
+
+    def end_solo(self, lane: Lane) -> Call:
+        return self.transact("endSolo", lane.to_abi())
+
+    def withdraw(self, account: bytes, token: bytes) -> Call:
+        return self.transact("withdraw", account, token)
+
+    def settle(self, token: bytes, groups: Sequence[tuple[Any, ...]]) -> Call:
+        """`groups` as `lanes.groups_of` builds them."""
+        return self.transact("settle", token, list(groups))
+
+    def wire(self, ledger: bytes, beacon: bytes) -> Call:
+        return self.transact("wire", ledger, beacon)
+
+    def list_token(self, token: bytes, stake_price_q32: int) -> Call:
+        return self.transact("listToken", token, stake_price_q32)
+
+    def set_fee_spender(self, spender: bytes, allowed: bool) -> Call:
+        return self.transact("setFeeSpender", spender, allowed)
+
+
+class AlphaLedger(Owned):
+    """Claims of acceptance rates, their counts and cases."""
+
+    def claim_drafter(self, claim_id: bytes) -> bytes:
+        return bytes(self.view("claimDrafter", claim_id))
+
+    def claim_of(self, claim_id: bytes) -> ClaimState:
+        fields = list(self.view("claimOf", claim_id))
+        fields[3] = ClaimStatus(fields[3])
+        fields[6] = tuple(fields[6] >> 8 * bucket & 0xFF for bucket in range(16))
+        return ClaimState(*fields)
+
+    def score_of(
+        self, claim_id: bytes, verifier: bytes, bucket: int, start: int, end: int
+    ) -> tuple[int, int]:
+        """Log-likelihood ratio and its threshold, both at 2**20, between two checkpoints."""
+        score, threshold = self.view("scoreOf", claim_id, verifier, bucket, start, end)
+        return int(score), int(threshold)
+
+    def escrow(self) -> bytes:
+        return bytes(self.view("escrow"))
+
+    def register(self, claim: Claim) -> Call:
+        return self.transact("register", claim.to_abi())
+
+    def flag(self, claim_id: bytes, verifier: bytes, bucket: int, start: int, end: int) -> Call:
+        return self.transact("flag", claim_id, verifier, bucket, start, end)
+
+    def assert_draft_model(self, case_id: int) -> Call:
+        return self.transact("assertDraftModel", case_id)
+
+    def expire(self, case_id: int) -> Call:
+        return self.transact("expire", case_id)
+
+    def conclude(self, case_id: int) -> Call:
+        return self.transact("conclude", case_id)
+
+    def pull_bond(self, account: bytes) -> Call:
+        return self.transact("pullBond", account)
+
+    def wire(self, escrow: bytes) -> Call:
+        return self.transact("wire", escrow)
+
+
+class DrawBeacon(Owned):
+    """Later randomness, draws, openings. Batches, draws and openings are passed on as the events
+    carried them (tuples in the ABI's order)."""
+
+    def pending_in(self, slice_: int) -> int:
+        return int(self.view("pendingIn", slice_))
+
+    def batch_hash(self, batch_id: int) -> bytes:
+        return bytes(self.view("batchHash", batch_id))
+
+    def escrow(self) -> bytes:
+        return bytes(self.view("escrow"))
+
+    def capture(self, batches: Sequence[tuple[Any, ...]]) -> Call:
+        return self.transact("capture", list(batches))
+
+    def draw(self, batch: tuple[Any, ...], entries: bytes, index: int, lane: Lane) -> Call:
+        return self.transact("draw", batch, entries, index, lane.to_abi())
+
+    def open(self, drawn: tuple[Any, ...], sample: int, opening: tuple[Any, ...]) -> Call:
+        return self.transact("open", drawn, sample, opening)
+
+    def expire(self, drawn: tuple[Any, ...]) -> Call:
+        return self.transact("expire", drawn)
+
+    def wire(self, escrow: bytes) -> Call:
+        return self.transact("wire", escrow)
+
+
+@dataclass(frozen=True)
+class Contracts:
+    """The deployed protocol on one chain. `token` is the stake token."""
+
+    rpc: Rpc
+    chain_id: int
+    token: Token
+    registry: ModelRegistry
+    vault: StakeVault
+    escrow: LaneEscrow
+    ledger: AlphaLedger
+    beacon: DrawBeacon
+    errors: ErrorBook
+
+    @classmethod
+    def at(cls, rpc: Rpc, addresses: Mapping[str, bytes], artifacts: Artifacts) -> Contracts:
+        """The wrappers over `addresses` (contract name → 20 bytes; "Token" is the stake token).
+        Nothing is read from the chain but its id; `deploy.connect` also checks the code."""
+        interfaces = {name: Interface(name, artifact.abi) for name, artifact in artifacts.items()}
+        errors = ErrorBook(interfaces.values())
+
+        def wrap(kind: type[_C], name: str, address_name: str = "") -> _C:
+            address = addresses.get(address_name or name)
+            if address is None:
+                raise ContractMissing(name, bytes(20), "not in the address book")
+            return kind(rpc, address, interfaces[name], errors)
+
+        return cls(
+            rpc,
+            rpc.chain_id,
+            wrap(Token, "DevToken", "Token"),
+            wrap(ModelRegistry, "ModelRegistry"),
+            wrap(StakeVault, "StakeVault"),
+            wrap(LaneEscrow, "LaneEscrow"),
+            wrap(AlphaLedger, "AlphaLedger"),
+            wrap(DrawBeacon, "DrawBeacon"),
+            errors,
+        )
+
+    @property
+    def domain(self) -> Domain:
+        """The EIP-712 domain of every record settled here."""
+        return Domain(self.chain_id, self.escrow.address)
+
+    def all(self) -> Iterable[Owned]:
+        """Every contract that has an owner; the token has its own."""
+        return (self.registry, self.vault, self.escrow, self.ledger, self.beacon)
