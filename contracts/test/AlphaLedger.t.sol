@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {AlphaLedger} from "../AlphaLedger.sol";
+import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
+import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
+import {BucketHistory} from "../libraries/BucketHistory.sol";
+import {Records} from "../libraries/Records.sol";
+import {SequentialTest} from "../libraries/SequentialTest.sol";
+import {LedgerWork} from "./LedgerWork.sol";
+
+contract AlphaLedgerOwnerTest is LedgerWork {
+    function test_OnlyTheOwnerSets() public {
+        bytes memory refusal =
+            abi.encodeWithSignature("OwnableUnauthorizedAccount(address)", stranger);
+        vm.startPrank(stranger);
+        vm.expectRevert(refusal);
+        alpha.setJudge(stranger, true);
+        vm.expectRevert(refusal);
+        alpha.setParameters(_ledgerParameters());
+        vm.expectRevert(refusal);
+        alpha.wire(stranger);
+    }
+
+    function test_TheEscrowIsNamedOnce() public {
+        vm.prank(owner);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.AlreadyWired.selector, address(escrow))
+        );
+        alpha.wire(stranger);
+    }
+
+    function test_SilenceIsNeverCheaperThanRefutation() public {
+        IAlphaLedger.Parameters memory p = _ledgerParameters();
+        p.silentBps = p.refutedBps - 1;
+        vm.prank(owner);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.BadParameter.selector, "silentBps", p.silentBps)
+        );
+        alpha.setParameters(p);
+        p = _ledgerParameters();
+        p.spacing = 0;
+        vm.prank(owner);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.BadParameter.selector, "spacing", 0));
+        alpha.setParameters(p);
+        p = _ledgerParameters();
+        p.rewardBps = 5_001;
+        vm.prank(owner);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.BadParameter.selector, "rewardBps", 5_001)
+        );
+        alpha.setParameters(p);
+    }
+}
+
+contract AlphaLedgerRegisterTest is LedgerWork {
+    function test_OnlyTheDrafterPromises() public {
+        Records.Claim memory claim = _claim(80);
+        vm.prank(stranger);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.NotDrafter.selector, stranger, drafter.addr)
+        );
+        alpha.register(claim);
+    }
+
+    function test_ModelsAndModeMustExist() public {
+        Records.Claim memory claim = _claim(80);
+        claim.mode = 3;
+        vm.startPrank(drafter.addr);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ModeUnknown.selector, 3));
+        alpha.register(claim);
+        claim = _claim(80);
+        claim.targetModel = bytes32(0);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ModelUnknown.selector, bytes32(0)));
+        alpha.register(claim);
+        claim = _claim(80);
+        claim.draftModel = bytes32(uint256(1));
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.ModelUnknown.selector, bytes32(uint256(1)))
+        );
+        alpha.register(claim);
+        // An n-gram drafter has none.
+        claim.draftModel = 0;
+        assertEq(alpha.claimDrafter(alpha.register(claim)), drafter.addr);
+    }
+
+    function testFuzz_RatesStayInRange(uint8 rate, uint256 bucket) public {
+        bucket = bound(bucket, 0, 15);
+        Records.Claim memory claim = _claim(80);
+        claim.rates[bucket] = rate;
+        bool fine = rate >= 6 && rate <= 99;
+        vm.prank(drafter.addr);
+        if (!fine) {
+            vm.expectRevert(
+                abi.encodeWithSelector(AlphaLedger.RateOutsideRange.selector, bucket, rate)
+            );
+        }
+        bytes32 id = alpha.register(claim);
+        if (fine) assertEq(alpha.rateOf(id, bucket), rate);
+    }
+
+    function test_AClaimIsPublishedOnce() public {
+        bytes32 id = _register(80);
+        assertEq(id, Records.hash(_claim(80)));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.ACTIVE));
+        vm.prank(drafter.addr);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ClaimTaken.selector, id));
+        alpha.register(_claim(80));
+    }
+
+    function test_ASuspendedClaimCannotBePublishedAnew() public {
+        (bytes32 id,) = _flagged();
+        vm.prank(drafter.addr);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ClaimTaken.selector, id));
+        alpha.register(_claim(80));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.SUSPENDED));
+    }
+}
+
+contract AlphaLedgerRecordTest is LedgerWork {
+    function test_OnlyTheEscrowCounts() public {
+        bytes32 id = _register(80);
+        vm.prank(stranger);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.NotEscrow.selector, stranger, address(escrow))
+        );
+        alpha.record(id, drafter.addr, verifier.addr, _delta(0, 1, 1));
+    }
+
+    function test_UnknownClaimsAreNotCounted() public {
+        vm.prank(address(escrow));
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ClaimUnknown.selector, bytes32(0)));
+        alpha.record(0, drafter.addr, verifier.addr, _delta(0, 1, 1));
+    }
+
+    function test_NothingProposedIsNoNewState() public {
+        bytes32 id = _register(80);
+        _record(id, verifier.addr, 0, 0, 0);
+        assertEq(_newest(id, address(0)), 0);
+        _record(id, verifier.addr, 0, 600, 500);
+        _record(id, verifier.addr, 0, 0, 0);
+        assertEq(_newest(id, address(0)), 1);
+        assertEq(_newest(id, verifier.addr), 1);
+    }
+
+    function test_CheckpointsAreFixedAfterW() public {
+        bytes32 id = _register(80);
+        _record(id, verifier.addr, 0, W - 1, 0);
+        assertEq(_newest(id, address(0)), 1, "newest state");
+        _record(id, verifier.addr, 0, 1, 0);
+        assertEq(_newest(id, address(0)), 1, "fixed in place");
+        _record(id, verifier.addr, 1, 1, 1);
+        assertEq(_newest(id, address(0)), 2, "the next one");
+        (uint256[16] memory proposed,) = alpha.countsBetween(id, address(0), 0, 1);
+        assertEq(proposed[0], W);
+        (proposed,) = alpha.countsBetween(id, address(0), 1, 2);
+        assertEq(proposed[0], 0);
+        assertEq(proposed[1], 1);
+    }
+
+    function test_VerifiersAreNumberedAndCountedApart() public {
+        bytes32 id = _register(80);
+        address second = makeAddr("second");
+        _record(id, verifier.addr, 5, 600, 500);
+        _record(id, second, 5, 700, 100);
+        _record(id, verifier.addr, 6, 10, 10);
+        (,,, uint256 order,) = alpha.seriesOf(id, verifier.addr);
+        assertEq(order, 1);
+        (,,, order,) = alpha.seriesOf(id, second);
+        assertEq(order, 2);
+        (,,, order,) = alpha.seriesOf(id, address(0));
+        assertEq(order, 0);
+        assertEq(alpha.claimOf(id).verifiers, 2);
+        (uint256[16] memory proposed, uint256[16] memory accepted) =
+            alpha.countsBetween(id, second, 0, 1);
+        assertEq(proposed[5], 700);
+        assertEq(accepted[5], 100);
+        (proposed, accepted) = alpha.countsBetween(id, address(0), 0, 3);
+        assertEq(proposed[5], 1300);
+        assertEq(accepted[5], 600);
+        assertEq(proposed[6], 10);
+    }
+
+    struct Plain {
+        uint256[16] proposed;
+        uint256[16] accepted;
+    }
+
+    /// @dev The packed ring against plain sums, over every interval.
+    function testFuzz_IntervalsAreExact(uint256 seed) public {
+        bytes32 id = _register(80);
+        Plain[] memory fixed_ = new Plain[](30);
+        Plain memory sum;
+        uint256 closed;
+        uint256 since;
+        uint256 newest;
+        for (uint256 n; n < 24; ++n) {
+            seed = uint256(keccak256(abi.encode(seed)));
+            uint256[9] memory delta;
+            uint256 proposals;
+            for (uint256 b; b < 16; ++b) {
+                uint256 p = uint8(seed >> 16 * b);
+                if (n % 5 == 0) p <<= 13;
+                uint256 a = p * uint8(seed >> 16 * b + 8) / 255;
+                delta[1 + b / 4] |= p << 64 * (b % 4);
+                delta[5 + b / 4] |= a << 64 * (b % 4);
+                sum.proposed[b] += p;
+                sum.accepted[b] += a;
+                proposals += p;
+            }
+            // Some small, so that states stay open.
+            if (n % 3 == 1) {
+                for (uint256 b; b < 16; ++b) {
+                    sum.proposed[b] -= delta[1 + b / 4] >> 64 * (b % 4) & type(uint64).max;
+                    sum.accepted[b] -= delta[5 + b / 4] >> 64 * (b % 4) & type(uint64).max;
+                }
+                delta = _delta(seed % 16, 100, seed % 101);
+                sum.proposed[seed % 16] += 100;
+                sum.accepted[seed % 16] += seed % 101;
+                proposals = 100;
+            }
+            vm.prank(address(escrow));
+            alpha.record(id, drafter.addr, verifier.addr, delta);
+            since += proposals;
+            if (proposals != 0) newest = closed + 1;
+            _copy(fixed_[newest], sum);
+            if (since >= W) (closed, since) = (newest, 0);
+        }
+        assertEq(_newest(id, address(0)), newest);
+        for (uint256 from; from < newest; ++from) {
+            for (uint256 to = from + 1; to <= newest; ++to) {
+                (uint256[16] memory proposed, uint256[16] memory accepted) =
+                    alpha.countsBetween(id, from % 2 == 0 ? address(0) : verifier.addr, from, to);
+                for (uint256 b; b < 16; ++b) {
+                    assertEq(proposed[b], fixed_[to].proposed[b] - fixed_[from].proposed[b]);
+                    assertEq(accepted[b], fixed_[to].accepted[b] - fixed_[from].accepted[b]);
+                }
+            }
+        }
+    }
+
+    function _copy(Plain memory to, Plain memory from) private pure {
+        for (uint256 b; b < 16; ++b) {
+            to.proposed[b] = from.proposed[b];
+            to.accepted[b] = from.accepted[b];
+        }
+    }
+
+    function test_TheRingKeepsTheLast() public {
+        bytes32 id = _register(80);
+        uint256 kept = BucketHistory.KEPT;
+        for (uint256 n = 1; n <= kept + 3; ++n) {
+            _record(id, verifier.addr, n % 16, W + n, n);
+        }
+        (uint256 oldest, uint256 newest,,,) = alpha.seriesOf(id, address(0));
+        assertEq(newest, kept + 3);
+        assertEq(oldest, 4);
+        (, uint256[16] memory accepted) = alpha.countsBetween(id, address(0), 4, 5);
+        assertEq(accepted[5], 5);
+        (, accepted) = alpha.countsBetween(id, address(0), newest - 1, newest);
+        assertEq(accepted[newest % 16], newest);
+        vm.expectRevert(
+            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 3, 4, newest)
+        );
+        alpha.countsBetween(id, address(0), 3, 5);
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                BucketHistory.CheckpointUnknown.selector, newest + 1, 4, newest
+            )
+        );
+        alpha.countsBetween(id, address(0), 5, newest + 1);
+        // The beginning stays: it is nothing.
+        (, accepted) = alpha.countsBetween(id, address(0), 0, newest);
+        uint256 expected;
+        for (uint256 n = 16; n <= newest; n += 16) {
+            expected += n;
+        }
+        assertEq(accepted[0], expected);
+    }
+
+    function test_LongIntervalsAreRefusedAndCountsGoOn() public {
+        bytes32 id = _register(80);
+        // Every lane of every word near the largest that the escrow lets through.
+        uint256[9] memory delta;
+        uint256 lane = (1 << 46) - 1;
+        for (uint256 i = 1; i < 9; ++i) {
+            delta[i] = lane | lane << 64 | lane << 128 | lane << 192;
+        }
+        for (uint256 n; n < 3; ++n) {
+            vm.prank(address(escrow));
+            alpha.record(id, drafter.addr, verifier.addr, delta);
+        }
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                BucketHistory.IntervalTooLong.selector, 16 * lane, (1 << 30) - 1
+            )
+        );
+        alpha.countsBetween(id, address(0), 1, 2);
+        _record(id, verifier.addr, 7, (1 << 30) - 1, 123_456_789);
+        (uint256[16] memory proposed, uint256[16] memory accepted) =
+            alpha.countsBetween(id, address(0), 3, 4);
+        assertEq(proposed[7], (1 << 30) - 1);
+        assertEq(accepted[7], 123_456_789);
+        assertEq(proposed[8], 0);
+    }
+
+    function test_AFullSeriesStopsAndPaymentsGoOn() public {
+        bytes32 id = _register(80);
+        uint256[9] memory delta;
+        uint256 lane = type(uint64).max;
+        delta[1] = lane | lane << 64;
+        vm.prank(address(escrow));
+        vm.expectEmit(address(alpha));
+        emit IAlphaLedger.SeriesFull(id, verifier.addr);
+        alpha.record(id, drafter.addr, verifier.addr, delta);
+        assertEq(_newest(id, address(0)), 0);
+        _record(id, verifier.addr, 0, 600, 0);
+        assertEq(_newest(id, address(0)), 0, "nothing is counted after the end");
+    }
+
+    function test_SuspendedAndVoidClaimsAreCounted() public {
+        (bytes32 id, uint64 caseId) = _flagged();
+        _record(id, verifier.addr, 3, 600, 600);
+        assertEq(_newest(id, address(0)), 3);
+        vm.warp(block.timestamp + 3 days);
+        alpha.expire(caseId);
+        alpha.expire(caseId);
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.VOID));
+        _record(id, verifier.addr, 3, 600, 600);
+        assertEq(_newest(id, address(0)), 4);
+    }
+}
+
+contract AlphaLedgerFlagTest is LedgerWork {
+    function test_WrongArguments() public {
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.ClaimUnknown.selector, bytes32(0)));
+        alpha.flag(0, address(0), 0, 0, 1);
+        bytes32 id = _register(80);
+        _record(id, verifier.addr, 3, 2_000, 0);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.BucketOutsideRange.selector, 16));
+        alpha.flag(id, address(0), 16, 0, 1);
+        vm.expectRevert(abi.encodeWithSelector(BucketHistory.IntervalEmpty.selector, 1, 1));
+        alpha.flag(id, address(0), 3, 1, 1);
+        vm.expectRevert(
+            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 2, 1, 1)
+        );
+        alpha.flag(id, address(0), 3, 0, 2);
+        vm.expectRevert(
+            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 1, 1, 0)
+        );
+        alpha.flag(id, stranger, 3, 0, 1);
+    }
+
+    function test_APromiseKeptIsNotFlagged() public {
+        bytes32 id = _register(80);
+        _record(id, verifier.addr, 3, 100_000, 80_000);
+        (int256 score, uint256 threshold) = alpha.scoreOf(id, address(0), 3, 0, 1);
+        assertLt(score, 0);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.TestPasses.selector, score, threshold)
+        );
+        alpha.flag(id, address(0), 3, 0, 1);
+        // A bucket in which nothing was proposed says nothing.
+        (score,) = alpha.scoreOf(id, address(0), 4, 0, 1);
+        assertEq(score, 0);
+    }
+
+    /// @dev One more reject tips it: the threshold must be exceeded, not reached.
+    function testFuzz_TheThresholdIsExact(uint8 rate, uint16 before) public {
+        rate = uint8(bound(rate, 6, 99));
+        bytes32 id = _register(rate);
+        uint256 k = 1;
+        if (before % 2 == 0) {
+            _record(id, verifier.addr, 0, W, W);
+            k = 2;
+        }
+        (, int256 reject) = SequentialTest.weights(rate);
+        uint256 limit = SequentialTest.threshold(k, 1_000_000, 0);
+        uint256 most = limit / uint256(reject); // so many rejects do not exceed it
+        uint256 from = k - 1;
+        _record(id, verifier.addr, 9, most, 0);
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                AlphaLedger.TestPasses.selector, int256(most) * reject, limit
+            )
+        );
+        alpha.flag(id, address(0), 9, from, k);
+        _record(id, verifier.addr, 9, 1, 0);
+        alpha.flag(id, address(0), 9, from, _newest(id, address(0)));
+    }
+
+    function test_TheNewestStateIsTested() public {
+        bytes32 id = _register(80);
+        _record(id, verifier.addr, 3, 100, 0);
+        assertEq(_newest(id, address(0)), 1);
+        vm.prank(flagger);
+        uint64 caseId = alpha.flag(id, address(0), 3, 0, 1);
+        IAlphaLedger.Case memory opened = alpha.caseOf(caseId);
+        assertEq(opened.claimId, id);
+        assertEq(opened.flagger, flagger);
+        assertEq(opened.bucket, 3);
+        assertEq(opened.firstUntil, block.timestamp + 1 days);
+        assertEq(opened.secondUntil, block.timestamp + 2 days);
+        assertEq(alpha.claimOf(id).openCase, caseId);
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.SUSPENDED));
+        assertEq(_drafterStake(), STAKE, "a shortfall is no fault");
+    }
+
+    /// @dev A drafter's own verifier cannot dilute what another one has seen.
+    function test_WashingTheWholeHidesNoVerifiersRecord() public {
+        bytes32 id = _register(80);
+        address own = makeAddr("the drafter's own verifier");
+        for (uint256 n; n < 8; ++n) {
+            _record(id, own, 3, 1_000_000, 1_000_000);
+            _record(id, verifier.addr, 3, 250, 125);
+        }
+        _record(id, own, 3, 1_000_000, 1_000_000);
+        uint256 newest = _newest(id, address(0));
+        for (uint256 from; from < newest; ++from) {
+            for (uint256 to = from + 1; to <= newest; ++to) {
+                (int256 whole, uint256 limit) = alpha.scoreOf(id, address(0), 3, from, to);
+                assertLe(whole, int256(limit), "the whole shows nothing");
+            }
+        }
+        (int256 score, uint256 threshold) =
+            alpha.scoreOf(id, verifier.addr, 3, 0, _newest(id, verifier.addr));
+        assertEq(threshold, SequentialTest.threshold(1, 1_000_000, 2), "the second verifier's");
+        assertGt(score, int256(threshold));
+        alpha.flag(id, verifier.addr, 3, 0, _newest(id, verifier.addr));
+    }
+
+    function test_OneCaseAtATime() public {
+        (bytes32 id,) = _flagged();
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                AlphaLedger.ClaimNotActive.selector, id, IAlphaLedger.Status.SUSPENDED
+            )
+        );
+        alpha.flag(id, verifier.addr, 3, 1, 2);
+    }
+
+    function test_AnOldClaimStaysTestable() public {
+        bytes32 old = _register(80);
+        _record(old, verifier.addr, 3, 2_000, 1_000);
+        Records.Claim memory next = _claim(40);
+        vm.prank(drafter.addr);
+        bytes32 id = alpha.register(next);
+        _record(id, verifier.addr, 3, 2_000, 1_000);
+        vm.expectRevert();
+        alpha.flag(id, address(0), 3, 0, 1);
+        alpha.flag(old, address(0), 3, 0, 1);
+        assertEq(uint8(_status(old)), uint8(IAlphaLedger.Status.SUSPENDED));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.ACTIVE));
+    }
+}
+
+contract AlphaLedgerCaseTest is LedgerWork {
+    function _wrongStage(uint64 caseId) private view returns (bytes memory) {
+        return abi.encodeWithSelector(AlphaLedger.WrongStage.selector, caseId, _stage(caseId));
+    }
+
+    function test_OnlyTheDraftersAccountAnswers() public {
+        (, uint64 caseId) = _flagged();
+        vm.prank(stranger);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.NotDrafter.selector, stranger, drafter.addr)
+        );
+        alpha.assertDraftModel(caseId);
+        vm.prank(drafter.addr);
+        vm.expectRevert(_wrongStage(caseId + 1));
+        alpha.assertDraftModel(caseId + 1);
+    }
+
+    function test_ARotatedKeyAnswers() public {
+        (, uint64 caseId) = _flagged();
+        address next = makeAddr("next key");
+        vm.prank(drafter.addr);
+        vault.proposeKey(drafter.addr, next);
+        vm.prank(next);
+        vault.acceptKey(drafter.addr);
+        _fund(next, address(alpha), BOND);
+        vm.prank(next);
+        alpha.assertDraftModel(caseId);
+        assertEq(uint8(_stage(caseId)), uint8(IAlphaLedger.Stage.ANSWERED));
+        assertEq(alpha.bondsHeld(), BOND);
+    }
+
+    function test_AnAnswerCostsItsBond() public {
+        (, uint64 caseId) = _flagged();
+        uint256 before = token.balanceOf(drafter.addr);
+        vm.prank(drafter.addr);
+        alpha.assertDraftModel(caseId);
+        assertEq(token.balanceOf(drafter.addr), before - BOND);
+        assertEq(token.balanceOf(address(alpha)), BOND);
+        assertEq(alpha.caseOf(caseId).refutableUntil, block.timestamp + 6 days);
+        vm.prank(drafter.addr);
+        vm.expectRevert(_wrongStage(caseId));
+        alpha.assertDraftModel(caseId);
+    }
+
+    function test_TooLateAtTheSecondDeadline() public {
+        (, uint64 caseId) = _flagged();
+        uint64 until = alpha.caseOf(caseId).secondUntil;
+        vm.warp(until + 1);
+        vm.prank(drafter.addr);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.TooLate.selector, until));
+        alpha.assertDraftModel(caseId);
+    }
+
+    function test_SilenceCostsATenthThenHalf() public {
+        (bytes32 id, uint64 caseId) = _flagged();
+        uint64 first = alpha.caseOf(caseId).firstUntil;
+        vm.warp(first);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.TooEarly.selector, first));
+        alpha.expire(caseId);
+        vm.warp(first + 1);
+        alpha.expire(caseId);
+        assertEq(_drafterStake(), STAKE * 9 / 10);
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.SUSPENDED));
+        uint64 second = alpha.caseOf(caseId).secondUntil;
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.TooEarly.selector, second));
+        alpha.expire(caseId);
+        vm.warp(second + 1);
+        alpha.expire(caseId);
+        assertEq(_drafterStake(), STAKE * 45 / 100);
+        assertEq(uint8(_stage(caseId)), uint8(IAlphaLedger.Stage.UNANSWERED));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.VOID));
+        vm.expectRevert(_wrongStage(caseId));
+        alpha.expire(caseId);
+    }
+
+    function test_ALateAnswerSavesTheRest() public {
+        (, uint64 caseId) = _flagged();
+        vm.warp(alpha.caseOf(caseId).firstUntil + 1);
+        alpha.expire(caseId);
+        vm.prank(drafter.addr);
+        alpha.assertDraftModel(caseId);
+        vm.warp(block.timestamp + 30 days);
+        vm.expectRevert(_wrongStage(caseId));
+        alpha.expire(caseId);
+        alpha.conclude(caseId);
+        assertEq(_drafterStake(), STAKE * 9 / 10);
+    }
+
+    /// @dev Costs are those of the day the case was opened.
+    function test_ParametersDoNotReachOpenCases() public {
+        (, uint64 caseId) = _flagged();
+        IAlphaLedger.Parameters memory p = _ledgerParameters();
+        (p.lateBps, p.silentBps, p.refutedBps, p.bond) = (10_000, 10_000, 10_000, 0);
+        vm.prank(owner);
+        alpha.setParameters(p);
+        vm.warp(block.timestamp + 1 days + 1);
+        alpha.expire(caseId);
+        assertEq(_drafterStake(), STAKE * 9 / 10);
+        vm.prank(drafter.addr);
+        alpha.assertDraftModel(caseId);
+        assertEq(alpha.bondsHeld(), BOND);
+        vm.prank(caseJudge);
+        alpha.refute(caseId);
+        assertEq(_drafterStake(), STAKE * 45 / 100);
+    }
+
+    function test_ConcludeWaits() public {
+        (, uint64 caseId) = _answered();
+        uint64 until = alpha.caseOf(caseId).refutableUntil;
+        vm.warp(until);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.TooEarly.selector, until));
+        alpha.conclude(caseId);
+    }
+
+    function test_WhatWasSeenReplacesTheClaim() public {
+        (bytes32 id, uint64 caseId) = _answered();
+        vm.warp(block.timestamp + 7 days);
+        alpha.conclude(caseId);
+        assertEq(uint8(_stage(caseId)), uint8(IAlphaLedger.Stage.STOOD));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.ACTIVE));
+        assertEq(alpha.rateOf(id, 3), 60, "1,200 of 2,000");
+        assertEq(alpha.rateOf(id, 4), 80, "nothing seen");
+        assertEq(_drafterStake(), STAKE);
+        assertEq(alpha.bondPayable(drafter.addr), BOND);
+    }
+
+    function test_OldCountsAreNotTestedAgainstNewRates() public {
+        (bytes32 id, uint64 caseId) = _answered();
+        _record(id, verifier.addr, 3, 300, 0); // while the case runs
+        vm.prank(caseJudge);
+        alpha.uphold(caseId);
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                AlphaLedger.NothingUnderTheseRates.selector, id, address(0), 1
+            )
+        );
+        alpha.flag(id, address(0), 3, 0, 3);
+        _record(id, verifier.addr, 3, 600, 360);
+        (,, uint256 floor,,) = alpha.seriesOf(id, address(0));
+        assertEq(floor, 3);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.BeforeFloor.selector, 0, 3));
+        alpha.flag(id, address(0), 3, 0, 4);
+        (int256 score,) = alpha.scoreOf(id, address(0), 3, 3, 4);
+        assertLt(score, 0, "60 % of 600 under a claim of 60 %");
+        // And a shortfall under the new rates opens the next case.
+        _record(id, verifier.addr, 3, 600, 100);
+        alpha.flag(id, verifier.addr, 3, 3, 5);
+    }
+
+    function test_ObservedRatesNeverRiseAndNeedNumbers() public {
+        bytes32 id = _register(80);
+        vm.startPrank(address(escrow));
+        alpha.record(id, drafter.addr, verifier.addr, _delta(0, 400, 0)); // the failed bucket
+        alpha.record(id, drafter.addr, verifier.addr, _delta(1, 511, 5)); // one short of enough
+        alpha.record(id, drafter.addr, verifier.addr, _delta(2, 512, 256)); // enough
+        alpha.record(id, drafter.addr, verifier.addr, _delta(3, 1_000, 999)); // better than claimed
+        vm.stopPrank();
+        uint64 caseId = alpha.flag(id, address(0), 0, 0, _newest(id, address(0)));
+        vm.prank(drafter.addr);
+        alpha.assertDraftModel(caseId);
+        vm.prank(caseJudge);
+        alpha.uphold(caseId);
+        assertEq(alpha.rateOf(id, 0), 6, "the lowest rate that can be tested");
+        assertEq(alpha.rateOf(id, 1), 80);
+        assertEq(alpha.rateOf(id, 2), 50);
+        assertEq(alpha.rateOf(id, 3), 80);
+    }
+
+    function test_OnlyAJudgeJudges() public {
+        (, uint64 caseId) = _answered();
+        bytes memory refusal = abi.encodeWithSelector(AlphaLedger.NotJudge.selector, stranger);
+        uint256[9] memory sums;
+        vm.startPrank(stranger);
+        vm.expectRevert(refusal);
+        alpha.refute(caseId);
+        vm.expectRevert(refusal);
+        alpha.uphold(caseId);
+        vm.expectRevert(refusal);
+        alpha.exclude(caseId, sums);
+    }
+
+    function test_ARefutedCaseCostsHalfAndTheBond() public {
+        (bytes32 id, uint64 caseId) = _answered();
+        vm.prank(caseJudge);
+        alpha.refute(caseId);
+        assertEq(_drafterStake(), STAKE / 2);
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.VOID));
+        assertEq(alpha.bondPayable(drafter.addr), 0);
+        assertEq(alpha.bondPayable(flagger), BOND / 2);
+        alpha.pullBond(flagger);
+        alpha.pullBond(alpha.DEAD());
+        assertEq(token.balanceOf(flagger), BOND / 2);
+        assertEq(token.balanceOf(address(alpha)), 0);
+        bytes memory refusal = _wrongStage(caseId);
+        vm.prank(caseJudge);
+        vm.expectRevert(refusal);
+        alpha.refute(caseId);
+    }
+
+    /// @dev A drafter that flags itself and lets itself be refuted through a friend is poorer for it.
+    function test_FlaggingOneselfNeverPays() public {
+        (, uint64 caseId) = _answered();
+        uint256 before = _drafterStake();
+        vm.prank(caseJudge);
+        alpha.refute(caseId);
+        uint256 lost = before - _drafterStake() + BOND;
+        uint256 back = (before - _drafterStake()) / 10 + BOND / 2;
+        assertGt(lost, back);
+    }
+
+    function test_NoMoreIsExcludedThanWasCounted() public {
+        (, uint64 caseId) = _answered();
+        vm.startPrank(caseJudge);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 3, 2_001, 2_000)
+        );
+        alpha.exclude(caseId, _delta(3, 2_001, 0));
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 2, 1, 0));
+        alpha.exclude(caseId, _delta(2, 1, 0));
+        // 801 rejects of 800.
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 3, 801, 2_000));
+        alpha.exclude(caseId, _delta(3, 801, 0));
+    }
+
+    function test_FalseRoundsLeaveTheCase() public {
+        (bytes32 id, uint64 caseId) = _answered();
+        vm.prank(caseJudge);
+        alpha.exclude(caseId, _delta(3, 200, 0)); // still fails
+        assertEq(uint8(_stage(caseId)), uint8(IAlphaLedger.Stage.ANSWERED));
+        vm.warp(block.timestamp + 7 days);
+        alpha.conclude(caseId);
+        assertEq(alpha.rateOf(id, 3), 66, "1,200 of 1,800");
+    }
+
+    function test_WithoutFalseRoundsTheClaimStands() public {
+        (bytes32 id, uint64 caseId) = _answered();
+        vm.prank(caseJudge);
+        alpha.exclude(caseId, _delta(3, 500, 0)); // 1,200 of 1,500
+        assertEq(uint8(_stage(caseId)), uint8(IAlphaLedger.Stage.DISMISSED));
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.ACTIVE));
+        assertEq(alpha.rateOf(id, 3), 80);
+        assertEq(alpha.bondPayable(drafter.addr), BOND);
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.BeforeFloor.selector, 1, 2));
+        alpha.flag(id, address(0), 3, 1, 2);
+    }
+
+    function test_BondsGoToTheBeneficiaryOnce() public {
+        (, uint64 caseId) = _answered();
+        vm.prank(caseJudge);
+        alpha.uphold(caseId);
+        vm.prank(stranger);
+        assertEq(alpha.pullBond(drafter.addr), BOND);
+        assertEq(token.balanceOf(beneficiaryD), BOND);
+        assertEq(alpha.bondsHeld(), 0);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.NothingToPull.selector, drafter.addr)
+        );
+        alpha.pullBond(drafter.addr);
+    }
+
+    /// @dev A slash may find nothing and never stands in the way of closing a case.
+    function test_ADrafterWithoutStakeIsStillClosed() public {
+        address poor = makeAddr("poor");
+        Records.Claim memory claim = _claim(80);
+        claim.drafter = poor;
+        vm.prank(poor);
+        bytes32 id = alpha.register(claim);
+        vm.prank(address(escrow));
+        alpha.record(id, poor, verifier.addr, _delta(3, 2_000, 0));
+        uint64 caseId = alpha.flag(id, address(0), 3, 0, 1);
+        vm.warp(block.timestamp + 3 days);
+        alpha.expire(caseId);
+        alpha.expire(caseId);
+        assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.VOID));
+    }
+}
