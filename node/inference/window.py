@@ -17,6 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# Evidence that stays in force over a pause, in trials.
+_STALE_WEIGHT = 4.0
+# A session drafts until it has seen one of these, even where the first guess says it does not pay.
+_FIRST_TRIALS = 16
+_FIRST_ROUNDS = 8
+
 
 @dataclass(frozen=True)
 class Round:
@@ -130,13 +136,16 @@ class WindowControl:
         self._accepts = 0.0
         self._rejects = 0.0
         self._draft_cost = draft_cost
+        # Of rounds with drafts, and of rounds without, where the drafter need not be waited for.
         self._rtt: float | None = None
+        self._rtt_alone: float | None = None
         self._bytes_per_draft = 0.0
         self._bandwidth = bandwidth
         self._overlap = overlap
         self._idle = 0  # rounds in a row that drafted nothing
-        self._patience = 8  # of those, before a probe
         self._rounds = 0
+        self._drafted_rounds = 0
+        self._tried = 0
         self._why = "first round"
 
     # ------------------------------------------------------------ estimates
@@ -148,15 +157,22 @@ class WindowControl:
         trials = self._accepts + self._rejects + weight
         return min((self._accepts + rate * weight) / trials, 0.999)
 
-    def expected_tokens(self, k: int) -> float:
-        a = self.alpha
+    @property
+    def hopeful_alpha(self) -> float:
+        """Two standard errors above `alpha`: what it might still be."""
+        trials = self._accepts + self._rejects + self._prior[1]
+        return min(self.alpha + 2 * math.sqrt(self.alpha * (1 - self.alpha) / trials), 0.999)
+
+    def expected_tokens(self, k: int, alpha: float | None = None) -> float:
+        a = self.alpha if alpha is None else alpha
         return (1 - a ** (k + 1)) / (1 - a)
 
     def expected_seconds(self, k: int) -> float:
-        """Wall time of a round of k drafts. K = 0 needs neither drafts nor the exchange."""
+        """Wall time of a round of k drafts. K = 0 needs no drafts, nor an exchange if none is
+        seen to be waited for in such rounds."""
         verify = self.cost.seconds(k + 1)
         if k == 0:
-            return verify
+            return verify + (self._rtt_alone or 0.0)
         exchange = self._rtt or 0.0
         if self._bandwidth:
             exchange += k * self._bytes_per_draft / self._bandwidth
@@ -166,10 +182,13 @@ class WindowControl:
             drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
         return drafting + verify + exchange
 
-    def rate(self, k: int) -> float:
-        """Expected tokens per second of windows of k."""
+    def rate(self, k: int, alpha: float | None = None) -> float:
+        """Expected tokens per second of windows of k, at the estimated or a given alpha."""
         seconds = self.expected_seconds(k)
-        return self.expected_tokens(k) / seconds if seconds > 0 else 0.0
+        return self.expected_tokens(k, alpha) / seconds if seconds > 0 else 0.0
+
+    def _fastest(self, limit: int, alpha: float) -> int:
+        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha), -k))
 
     # ------------------------------------------------------------ choice
 
@@ -187,11 +206,16 @@ class WindowControl:
         if not (self.cost.known(1) or self.cost.known(2)):
             self._why = "first round"
             return min(int(self._cap), limit)
-        best = max(range(limit + 1), key=lambda k: (self.rate(k), -k))
+        best = self._fastest(limit, self.alpha)
+        if best == 0 and self._learning:
+            self._why = "learning: too few drafts seen to give them up"
+            return min(int(self._cap), limit)
         if best == 0:
-            if self._idle >= self._patience:
+            # As large as might pay, for a short probe tells little about a long window.
+            probe = self._fastest(limit, self.hopeful_alpha) or min(2, limit)
+            if self._idle >= self._patience(probe):
                 self._why = "probe: not drafting was faster"
-                return min(2, limit)
+                return probe
             self._why = "not drafting is faster"
             return 0
         if not self.cost.known(1) and self._rounds >= 3 and self.rate(best) < 2 * self.rate(0):
@@ -203,25 +227,42 @@ class WindowControl:
         self._why = "fastest"
         return best
 
+    @property
+    def _learning(self) -> bool:
+        return self._tried < _FIRST_TRIALS and self._drafted_rounds < _FIRST_ROUNDS
+
+    def _patience(self, probe: int) -> float:
+        """Rounds without drafts before a probe, so that probes cost about 1/50 of the time."""
+        alone = self.rate(0)
+        if alone <= 0:
+            return 8
+        lost = self.expected_seconds(probe) - self.expected_tokens(probe) / alone
+        return max(8.0, 50 * lost * alone)
+
     def observe(self, done: Round) -> None:
         """Learn from a finished round."""
         self._rounds += 1
         trials = done.accepted + done.rejected
         if trials:
             decay = self._forgetting**trials
+            if self._idle and self._accepts + self._rejects > _STALE_WEIGHT:
+                # What was known before a pause is old: let a probe count for something.
+                old = self._forgetting**self._idle
+                decay *= max(old, _STALE_WEIGHT / (self._accepts + self._rejects))
             self._accepts = decay * self._accepts + done.accepted
             self._rejects = decay * self._rejects + done.rejected
         if done.drafted > 0:
             self._draft_cost = _blend(self._draft_cost, done.draft_seconds / done.drafted)
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
+        self._tried += trials
         if done.drafts == 0:
             self._idle += 1
+            if done.network_seconds is not None:
+                self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
             return
-        if self._idle > self._patience:  # that was a probe; look less often if it was no use
-            still_slow = self.rate(max(1, done.drafts)) <= self.rate(0)
-            self._patience = min(2 * self._patience, 64) if still_slow else 8
         self._idle = 0
+        self._drafted_rounds += 1
         self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
         if done.bytes:
             self._bytes_per_draft = _blend(self._bytes_per_draft or None, done.bytes / done.drafts)

@@ -93,9 +93,9 @@ class TableModel:
 
     def __init__(self, vocab_size: int, number: int, spread: float = 1.5) -> None:
         rng = np.random.default_rng(number)
-        self.table = torch.from_numpy(
-            (rng.normal(size=(vocab_size + 1, vocab_size, vocab_size)) * spread).astype(np.float32)
-        )
+        # Multiples of 2**-10: exact on the score grid, so the law below is the model's own.
+        logits = np.rint(rng.normal(size=(vocab_size + 1, vocab_size, vocab_size)) * spread * 1024)
+        self.table = torch.from_numpy((logits / 1024).astype(np.float32))
         self.vocab_size = vocab_size
         self.hidden_size = 2 * vocab_size
         self.context_length = 256

@@ -1,0 +1,196 @@
+"""The worker: one thread at a time, waiting requests in one pass, cancellation keeps state."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import trio
+import trio.testing
+from engine_models import TableModel, seed
+
+from node.inference.plain import decode_plain
+from node.inference.proposal import Draft, VerifyRequest
+from node.inference.sampling import SamplingParams
+from node.inference.scripted import random_tokens
+from node.inference.stops import StopRules
+from node.inference.verifier import StaleDraft, Verifier
+from node.inference.worker import InferenceWorker, WorkerBusy
+
+COUPLED = SamplingParams.from_floats("coupled")
+
+
+class Gate:
+    """Wraps a verifier: passes are counted and can be held, to let others queue up."""
+
+    def __init__(self, verifier):
+        self.verifier, self.batches = verifier, []
+        self.entered, self.released = threading.Event(), threading.Event()
+        self.released.set()
+
+    def __getattr__(self, name):
+        return getattr(self.verifier, name)
+
+    def verify_batch(self, work):
+        self.batches.append(len(work))
+        self.entered.set()
+        assert self.released.wait(10)
+        return self.verifier.verify_batch(work)
+
+
+async def entered(gate):
+    with trio.fail_after(10):
+        while not gate.entered.is_set():
+            await trio.sleep(0.001)
+
+
+def opened(gate, count, tokens=12):
+    return [
+        gate.open(bytes([i]), [1, i], COUPLED, StopRules(tokens), seed=seed(i))
+        for i in range(count)
+    ]
+
+
+async def test_many_sessions_get_their_own_text():
+    model = TableModel(8, 1)
+    gate, worker = Gate(Verifier(model)), InferenceWorker()
+    out: dict[int, list[int]] = {}
+
+    async def run(i, session):
+        drafting = random_tokens(8, i).open([1, i], COUPLED, seed=seed(i))
+        out[i] = []
+        while not session.ended:
+            draft = await worker.call(drafting.propose, min(i % 4, session.remaining))
+            outcome = await worker.verify(gate, session, VerifyRequest(draft))
+            drafting.commit(outcome.emitted)
+            out[i] += outcome.emitted
+
+    async with trio.open_nursery() as nursery:
+        for i, session in enumerate(opened(gate, 7)):
+            nursery.start_soon(run, i, session)
+    for i in range(7):
+        assert out[i] == decode_plain(model, [1, i], COUPLED, StopRules(12), seed=seed(i)).tokens
+    assert worker.waiting == 0
+
+
+async def test_those_who_wait_are_verified_in_one_pass():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker(max_batch=4)
+    sessions = opened(gate, 7)
+    gate.released.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.verify, gate, sessions[0], VerifyRequest(Draft(0)))
+        await entered(gate)
+        for session in sessions[1:]:
+            nursery.start_soon(worker.verify, gate, session, VerifyRequest(Draft(0)))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert worker.waiting == 6
+        gate.released.set()
+    assert gate.batches == [1, 4, 2]
+    assert all(s.position == 1 for s in sessions)
+
+
+async def test_one_bad_request_does_not_fail_its_neighbours():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    sessions = opened(gate, 3)
+    gate.released.clear()
+    outcomes = {}
+
+    async def run(i, base):
+        try:
+            outcomes[i] = await worker.verify(gate, sessions[i], VerifyRequest(Draft(base)))
+        except StaleDraft as error:
+            outcomes[i] = error
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, 0, 0)
+        await entered(gate)
+        nursery.start_soon(run, 1, 5)
+        nursery.start_soon(run, 2, 0)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        gate.released.set()
+    assert isinstance(outcomes[1], StaleDraft)
+    assert outcomes[0].emitted
+    assert outcomes[2].emitted
+    assert sessions[1].position == 0
+
+
+async def test_cancelled_while_waiting_leaves_the_session_unchanged():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    first, second = opened(gate, 2)
+    gate.released.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.verify, gate, first, VerifyRequest(Draft(0)))
+        await entered(gate)
+        with trio.move_on_after(0.05) as scope:
+            await worker.verify(gate, second, VerifyRequest(Draft(0)))
+        assert scope.cancelled_caught
+        assert worker.waiting == 0
+        gate.released.set()
+    assert (first.position, second.position) == (1, 0)
+
+
+async def test_cancelled_in_a_pass_the_outcome_still_arrives():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    sessions = opened(gate, 3)
+    gate.released.clear()
+    got = {}
+
+    async def run(i, scope):
+        with scope:
+            got[i] = await worker.verify(gate, sessions[i], VerifyRequest(Draft(0)))
+
+    scopes = [trio.CancelScope() for _ in sessions]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, 0, scopes[0])
+        await entered(gate)
+        gate.entered.clear()
+        nursery.start_soon(run, 1, scopes[1])
+        nursery.start_soon(run, 2, scopes[2])
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        gate.released.set()
+        await entered(gate)  # the second pass took 1 and 2
+        for scope in scopes:
+            scope.cancel()
+    assert sorted(got) == [0, 1, 2]
+    assert all(s.position == 1 for s in sessions)
+
+
+async def test_a_full_queue_is_refused():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker(max_waiting=2)
+    sessions = opened(gate, 4)
+    gate.released.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.verify, gate, sessions[0], VerifyRequest(Draft(0)))
+        await entered(gate)
+        nursery.start_soon(worker.verify, gate, sessions[1], VerifyRequest(Draft(0)))
+        nursery.start_soon(worker.verify, gate, sessions[2], VerifyRequest(Draft(0)))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        with pytest.raises(WorkerBusy, match="2 requests"):
+            await worker.verify(gate, sessions[3], VerifyRequest(Draft(0)))
+        with pytest.raises(WorkerBusy):
+            await worker.call(len, [])
+        gate.released.set()
+    assert sessions[3].position == 0
+
+
+async def test_a_failing_pass_is_everybodys_and_the_worker_goes_on():
+    class Broken:
+        def verify_batch(self, work):
+            raise MemoryError("out of device memory")
+
+    worker = InferenceWorker()
+    verifier = Verifier(TableModel(8, 1))
+    session = verifier.open(b"s", [1], COUPLED, StopRules(3), seed=seed(1))
+    with pytest.raises(MemoryError):
+        await worker.verify(Broken(), session, VerifyRequest(Draft(0)))
+    assert (await worker.verify(verifier, session, VerifyRequest(Draft(0)))).emitted
+
+
+async def test_torch_runs_off_the_event_loop_with_its_own_thread_count():
+    worker = InferenceWorker(threads=1)
+
+    def where():
+        return threading.current_thread() is threading.main_thread(), torch.get_num_threads()
+
+    assert await worker.call(where) == (False, 1)

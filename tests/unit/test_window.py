@@ -1,0 +1,199 @@
+"""Window control: finds the fastest window, learns from past rounds only, never gets stuck."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from node.inference.window import FixedWindow, Round, VerifyCost, WindowControl
+
+
+class World:
+    """A machine with known costs in which rounds take exactly what they should."""
+
+    def __init__(self, alpha, draft=0.1, a=1.0, b=0.05, single=None, rtt=0.0, seed=1):
+        self.alpha, self.draft, self.a, self.b, self.rtt = alpha, draft, a, b, rtt
+        self.single = a + b if single is None else single
+        self.rng = random.Random(seed)
+        self.tokens = 0
+        self.time = 0.0
+
+    def verify(self, rows):
+        return self.single if rows == 1 else self.a + self.b * rows
+
+    def play(self, control, rounds):
+        chosen = []
+        for _ in range(rounds):
+            k = control.choose()
+            accepted = 0
+            while accepted < k and self.rng.random() < self.alpha:
+                accepted += 1
+            network = self.rtt if k else 0.0
+            control.observe(
+                Round(k, accepted, accepted < k, k * self.draft, k, self.verify(k + 1), network)
+            )
+            self.tokens += accepted + 1
+            self.time += k * self.draft + self.verify(k + 1) + network
+            chosen.append(k)
+        return chosen
+
+    def best(self, max_window):
+        def rate(k):
+            seconds = k * self.draft + self.verify(k + 1) + (self.rtt if k else 0)
+            return (1 - self.alpha ** (k + 1)) / (1 - self.alpha) / seconds
+
+        return max(range(max_window + 1), key=rate), rate
+
+
+@pytest.mark.parametrize(
+    ("alpha", "b", "rtt", "want"),
+    # The table in the engine's notes: t_d = 0.1, target pass 1, slope per row b.
+    [
+        (0.8, 0.0, 0, 6),
+        (0.8, 0.0, 1, 8),
+        (0.8, 0.0, 5, 12),
+        (0.8, 0.5, 5, 6),
+        (0.6, 0.5, 1, 1),
+        (0.6, 0.5, 0, 0),
+    ],
+)
+def test_the_known_optima_are_found(alpha, b, rtt, want):
+    costs = {n: 1.0 + b * (n - 1) for n in (1, 2, 4, 8, 16)}
+    control = WindowControl(20, costs=costs, draft_cost=0.1, prior=(alpha, 1e9))
+    for k in (0, 2):  # there the baseline pays the round trip too: a remote target, no drafter
+        control.observe(Round(k, 0, False, 0.1 * k, k, 1.0 + b * k, float(rtt)))
+    rates = {k: control.rate(k) for k in range(21)}
+    best = max(rates, key=rates.get)
+    if want == 0:  # a tie in exact arithmetic between not drafting and one draft is possible
+        assert rates[best] / rates[0] < 1.02
+    else:
+        assert abs(best - want) <= 1
+        assert rates[best] / rates[want] < 1.005
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize(("b", "rtt"), [(0.02, 0.0), (0.3, 0.0), (0.1, 4.0)])
+def test_speed_comes_within_five_percent_of_the_best_fixed_window(alpha, b, rtt):
+    world = World(alpha, b=b, rtt=rtt)
+    control = WindowControl(12)
+    world.play(control, 60)  # learn
+    world.tokens, world.time = 0, 0.0
+    world.play(control, 1500)
+    _, rate = world.best(12)
+    best = max(rate(k) for k in range(13))
+    assert world.tokens / world.time > 0.95 * best
+
+
+def test_not_drafting_is_chosen_when_it_is_faster_and_left_when_it_is_not():
+    world = World(0.1, draft=0.5, b=0.3)
+    control = WindowControl(8)
+    chosen = world.play(control, 300)
+    assert chosen[40:].count(0) > 0.9 * len(chosen[40:])
+    assert any(chosen[40:])  # it still probes
+    world.alpha, world.draft = 0.95, 0.02  # the prompt began to be copied
+    chosen = world.play(control, 300)
+    assert min(chosen[150:]) >= 2
+
+
+def test_a_cheap_single_row_is_not_hidden_by_the_line():
+    """float32 on a CPU: one row costs 57, two 99, then nearly flat. Drafting two is a loss."""
+    cost = VerifyCost()
+    for rows, ms in {1: 57, 2: 99, 4: 102, 8: 110, 16: 141}.items():
+        cost.observe(rows, ms)
+    assert cost.seconds(1) == 57
+    assert cost.seconds(2) == pytest.approx(97, rel=0.06)
+    control = WindowControl(8, costs={1: 57, 2: 99, 4: 102, 8: 110}, draft_cost=5, prior=(0.3, 1e9))
+    assert max(range(9), key=control.rate) == 0
+
+
+def test_windows_grow_from_the_first():
+    control = WindowControl(16, first=2)
+    world = World(0.99, draft=0.001, b=0.001)
+    chosen = world.play(control, 20)
+    assert chosen[0] == 2
+    ups = [k for k in chosen if k]
+    assert all(b <= 1.7 * a + 1 for a, b in itertools.pairwise(ups))
+    assert max(chosen) == 16
+
+
+def test_choice_depends_on_past_rounds_only():
+    """Asking changes nothing, and what the round then brings cannot reach back."""
+    first, second = WindowControl(8), WindowControl(8)
+    rng = random.Random(3)
+    for _ in range(60):
+        k = first.choose()
+        assert [first.choose() for _ in range(3)] == [k] * 3
+        assert second.choose() == k
+        accepted = rng.randrange(k + 1)
+        done = Round(k, accepted, accepted < k, 0.01 * k, k, 0.1 + 0.01 * k, 0.0)
+        first.observe(done)
+        second.observe(done)
+
+
+def test_remaining_tokens_bound_the_window():
+    control = WindowControl(8, costs={1: 1.0, 2: 1.0, 8: 1.0}, draft_cost=0.0, first=8)
+    assert control.choose(1) == 0
+    assert control.choose(4) <= 3
+    assert FixedWindow(4).choose(3) == 2
+    assert FixedWindow(4).choose() == 4
+
+
+def test_alpha_is_conditional_and_forgets():
+    control = WindowControl(8, prior=(0.5, 1.0))
+    for _ in range(200):
+        control.observe(Round(4, 2, True))  # two of three reached drafts: not 2 of 4
+    assert control.alpha == pytest.approx(2 / 3, abs=0.02)
+    for _ in range(100):
+        control.observe(Round(4, 4, False))
+    assert control.alpha > 0.97
+
+
+def test_one_slow_pass_does_not_end_drafting():
+    world = World(0.8, b=0.02)
+    control = WindowControl(8)
+    world.play(control, 50)
+    before = control.choose()
+    control.observe(Round(before, 1, True, 0.1 * before, before, 60.0, 0.0))
+    assert control.cost.seconds(before + 1) < 2.0
+    assert before > 0
+    assert world.play(control, 30)[-1] > 0
+
+
+def test_bytes_count_where_the_line_is_slow():
+    fast = WindowControl(16, costs={1: 1, 2: 1, 16: 1.1}, draft_cost=0.01)
+    slow = WindowControl(16, costs={1: 1, 2: 1, 16: 1.1}, draft_cost=0.01, bandwidth=1000.0)
+    for control in (fast, slow):
+        for _ in range(30):
+            control.observe(Round(4, 4, False, 0.04, 4, 1.0, 0.0, bytes=2000))
+    assert slow.choose() < fast.choose()
+
+
+def test_drafting_while_verifying_is_counted_as_hidden_time():
+    costs = {1: 1.0, 2: 1.0, 16: 1.1}
+    plain = WindowControl(16, costs=costs, draft_cost=0.3, prior=(0.9, 1e9))
+    ahead = WindowControl(16, costs=costs, draft_cost=0.3, prior=(0.9, 1e9), overlap=True)
+    assert ahead.rate(0) == plain.rate(0)
+    for k in range(1, 17):
+        assert plain.rate(k) < ahead.rate(k) < plain.expected_tokens(k) / plain.cost.seconds(k + 1)
+
+
+def test_explanation_names_the_reason_and_the_curve():
+    world, control = World(0.8), WindowControl(6)
+    world.play(control, 30)
+    told = control.explain()
+    assert told["reason"] in {"fastest", "not drafting is faster", "growing"}
+    assert max(told["tokens_per_second"], key=told["tokens_per_second"].get) == control.choose()
+    assert told["alpha"] == control.alpha
+
+
+def test_nonsense_times_are_ignored():
+    cost = VerifyCost()
+    cost.observe(3, 0.0)
+    cost.observe(0, 1.0)
+    assert not cost.known(3)
+    assert cost.line() == (0.0, 0.0)
+    assert WindowControl(4).choose() == 2
+    with pytest.raises(ValueError, match="out of range"):
+        WindowControl(-1)
