@@ -11,6 +11,7 @@ The same code runs over libp2p and over the in-memory network; a `Pipe` is all i
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -160,6 +161,7 @@ class PeerLink:
     def _finish(self) -> None:
         reason = self.closing or self._failure or "the link was cancelled"
         self.closing = reason
+        self._out.shut()
         error = PeerClosed(self.remote, reason)
         for pending in (*self._requests.values(), *self._opening.values()):
             pending.settle(error)
@@ -287,7 +289,8 @@ class PeerLink:
 
     async def enqueue(self, data: bytes) -> None:
         self._last_used = trio.current_time()
-        await self._out.put(data)
+        if not await self._out.put(data):
+            raise PeerClosed(self.remote, self.closing or self._failure)
 
     def control(self, frame: Frame) -> None:
         """Queues a small frame without waiting."""
@@ -434,8 +437,7 @@ class PeerLink:
                 self.board.log("response_too_large", peer=self.remote, reason=error.reason)
                 self._refuse(frame, Status.FAILED, Reason("the response is too large"))
                 return
-            # A peer that never reads must not keep its handlers alive past the link.
-            with trio.move_on_after(self.limits.write_timeout):
+            with contextlib.suppress(PeerClosed):
                 await self.enqueue(data)
         finally:
             self._running_requests -= 1

@@ -19,6 +19,7 @@ class OutQueue:
         self._control: deque[bytes] = deque()
         self._messages: deque[bytes] = deque()
         self._bytes = 0
+        self._shut = False
         self._changed = trio.Event()
 
     def _wake(self) -> None:
@@ -33,11 +34,20 @@ class OutQueue:
         self._wake()
         return True
 
-    async def put(self, data: bytes) -> None:
-        while self._bytes and self._bytes + len(data) > self._max_bytes:
+    async def put(self, data: bytes) -> bool:
+        """Waits for room; False once the queue is shut."""
+        while self._bytes and self._bytes + len(data) > self._max_bytes and not self._shut:
             await self._changed.wait()
+        if self._shut:
+            return False
         self._messages.append(data)
         self._bytes += len(data)
+        self._wake()
+        return True
+
+    def shut(self) -> None:
+        """Nobody writes any more: whoever waits for room is sent away."""
+        self._shut = True
         self._wake()
 
     def put_last(self, data: bytes) -> None:
