@@ -17,6 +17,7 @@ import trio
 from node.inference.stops import StopScanner
 from node.journal import StoredRound, StoredSession
 from node.network import exchange
+from node.network.codec import Message
 from node.network.errors import NetworkError, PeerClosed, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
@@ -37,6 +38,7 @@ from node.network.messages import (
 )
 from node.roles.engines import stop_rules
 from node.roles.frames import FrameError, Round
+from node.roles.lines import A, ask
 from node.roles.ports import Node
 from node.roles.purse import Payment, Purse
 from node.roles.refusals import NO_SIGNATURE, No
@@ -51,10 +53,11 @@ from node.roles.session import (
     check_verdict,
     output_ended,
 )
-from node.roles.stored import pack_prompt
+from node.roles.stored import pack_prompt, stored_round
 from settlement import coins
 from settlement.hashing import ZERO32
 from settlement.records import (
+    Lane,
     Mode,
     Order,
     SeedPolicy,
@@ -65,6 +68,7 @@ from settlement.records import (
 
 FIRST_WINDOW: Final = 2
 MAX_SESSIONS_A_REQUEST: Final = 8
+OPENING_PASSES: Final = 3
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
@@ -150,6 +154,37 @@ class ClientRole:
         self.purse = Purse(node)
         self._token_bytes = token_bytes
         self._avoid: dict[bytes, float] = {}  # operator → unix time until which it is not asked
+        self._restore()
+
+    def _restore(self) -> None:
+        """Rounds and vouchers of earlier runs, from the journal."""
+        lanes: dict[bytes, Lane] = {}
+        for row in self.node.journal.sessions():
+            if row.role != "client":
+                continue
+            terms = Terms.from_wire(row.terms, self.node.domain)
+            for stored in self.node.journal.rounds(row.start_hash):
+                done = stored_round(stored.draft, stored.verdict)
+                self.purse.till.count_round(terms, done)
+            lanes[row.lane] = terms.order.lane
+        for lane in lanes.values():
+            self.purse.till.restore_lane(lane)
+
+    async def recover(self, patience: float) -> None:
+        """After a crash: pays for what was received and not yet signed for, and closes the
+        requests that were cut short (their text can be asked for again, under the same seed policy
+        with the same result)."""
+        for row in self.node.journal.sessions("open"):
+            if row.role != "client":
+                continue
+            terms = Terms.from_wire(row.terms, self.node.domain)
+            if self.purse.till.unsigned_tokens(terms.order.lane):
+                try:
+                    await self.purse.pay(terms.order.lane, patience=patience)
+                except Refused as no:
+                    self.node.log.warning("not paid yet", reason=str(no))
+                    continue
+            self.node.journal.set_session_state(row.start_hash, "closed")
 
     # ------------------------------------------------------------ one request
 
@@ -164,7 +199,7 @@ class ClientRole:
         started = finished = perf_counter()
         for _ in range(MAX_SESSIONS_A_REQUEST):
             before = sessions[-1] if sessions else None
-            served, nonces = await self._open(plan, before, nonces, emit)
+            served, nonces, plan = await self._open(plan, before, nonces, emit)
             if not sessions:
                 started = perf_counter()
             sessions.append(served)
@@ -198,24 +233,25 @@ class ClientRole:
 
     async def _open(
         self, plan: Plan, before: Served | None, nonces: tuple[bytes, bytes] | None, emit: Emit
-    ) -> tuple[Served, tuple[bytes, bytes]]:
-        """A started session with some drafter and verifier, tried in order of preference."""
+    ) -> tuple[Served, tuple[bytes, bytes], Plan]:
+        """A started session with some drafter and verifier, tried in order of preference, and the
+        plan it runs under: a first order that fails is tried again under a new request id."""
         reasons: list[str] = []
-        pairs = self._pairs(plan)
-        for drafter, verifier in pairs:
-            if plan.drafter is None and self._avoided(drafter.operator):
-                continue
-            if plan.verifier is None and self._avoided(verifier.operator):
-                continue
-            try:
-                return await self._agree(plan, drafter, verifier, before, nonces)
-            except (NetworkError, SessionFault) as error:
-                reasons.append(str(error))
-                await emit({"type": "note", "note": f"asked in vain: {error}"})
-                if isinstance(error, Refused) and error.peer not in (b"", None):
-                    self._avoid[error.peer] = self.node.clock() + 5
-                if before is None:
-                    plan = self._fresh(plan)
+        for attempt in range(OPENING_PASSES):
+            if attempt:
+                await trio.sleep(0.5)
+            for drafter, verifier in self._pairs(plan):
+                try:
+                    served, nonces = await self._agree(plan, drafter, verifier, before, nonces)
+                    return served, nonces, plan
+                except (NetworkError, SessionFault) as error:
+                    reasons.append(str(error))
+                    await emit({"type": "note", "note": f"asked in vain: {error}"})
+                    if isinstance(error, Refused) and error.code in (No.RESERVE, No.ORDER):
+                        # Asking the same again would be refused again; others may not.
+                        self._avoid[error.peer] = self.node.clock() + 5
+                    if before is None:
+                        plan = self._fresh(plan)
         if not reasons:
             reasons.append(
                 "no drafter and verifier for this target are known; check `verdraft peers` and "
@@ -232,7 +268,9 @@ class ClientRole:
         target = plan.template.target_model
 
         def ranked(found: list[Party], only: bytes | None) -> list[Party]:
-            chosen = [p for p in found if only is None or p.operator == only]
+            if only is not None:
+                return [p for p in found if p.operator == only]
+            chosen = [p for p in found if not self._avoided(p.operator)]
             return sorted(chosen, key=lambda p: (p.offer.price, self.node.entropy(8)))
 
         verifiers = ranked(self.directory.verifiers(target), plan.verifier)
@@ -251,10 +289,10 @@ class ClientRole:
         node, d, v = self.node, drafter.operator, verifier.operator
         request_id = plan.template.request_id
         parent = before.terms.order.session_id if before else ZERO32
-        ask = QuoteRequest(request_id, parent, plan.template.max_tokens)
+        wanted = QuoteRequest(request_id, parent, plan.template.max_tokens)
         quotes: dict[bytes, Quote] = {}
         for peer in (v, d):
-            quotes[peer] = await self._ask(peer, Kind.QUOTE, ask, Quote)
+            quotes[peer] = await self._ask(peer, Kind.QUOTE, wanted, Quote)
         mine = self._nonce(plan)
         order = self._order(plan, drafter, verifier, before, quotes[d], quotes[v], mine, nonces)
         output = before.delivery.output + before.state.tokens if before else ()
@@ -314,10 +352,8 @@ class ClientRole:
         )
         return Served(terms, delivery, SessionState.begin(terms)), nonces
 
-    async def _ask(self, peer: bytes, kind: Kind, message: Any, expected: type) -> Any:
-        answer = await exchange.ask(self.node.transport, peer, kind, message, deadline=10.0)
-        assert isinstance(answer, expected)
-        return answer
+    async def _ask(self, peer: bytes, kind: Kind, message: Message, expected: type[A]) -> A:
+        return await ask(self.node.transport, peer, kind, message, expected)
 
     def _check(self, role: str, peer: bytes, record: Any, signature: bytes) -> None:
         check_signature(self.node.domain, role, peer, record, signature)
@@ -402,28 +438,31 @@ class ClientRole:
         scanner = StopScanner(
             stop_rules(order, served.delivery.stops), self._token_bytes, served.delivery.output
         )
-        lost = 0.0
+        limits = self.node.limits
+        progress, committed = trio.current_time(), served.state.round
         async with trio.open_nursery() as payers:
             while not served.state.stopped:
-                at = trio.current_time()
                 try:
                     line = await exchange.open_channel(
                         self.node.transport, order.verifier, Kind.STREAM, deadline=5.0
                     )
-                    why = await self._take(served, line, scanner, payers, emit)
+                    try:
+                        why = await self._take(served, line, scanner, payers, emit)
+                    finally:
+                        line.close()
                     if why is not None:
                         return why
-                    lost = 0.0
                 except SessionFault as fault:
                     self.node.metrics.count("faults_seen")
                     return fault.guilty, str(fault)
                 except NetworkError as error:
                     self.node.log.info("line to the verifier lost", reason=str(error))
+                if served.state.round > committed:
+                    progress, committed = trio.current_time(), served.state.round
+                elif trio.current_time() - progress > limits.round_seconds + limits.resume_seconds:
+                    return "verifier", "the verifier makes no rounds"
                 if not served.state.stopped:
                     await trio.sleep(0.1)
-                    lost += trio.current_time() - at
-                    if lost > self.node.limits.resume_seconds:
-                        return "verifier", "the verifier does not answer"
         self.node.journal.set_session_state(served.terms.start_hash, "closed")
         return None
 
@@ -452,8 +491,8 @@ class ClientRole:
             with trio.move_on_after(limits.round_seconds) as waited:
                 message = await line.receive()
             if waited.cancelled_caught:
-                line.close("no round")
-                return "verifier", f"no round for {limits.round_seconds:.0f} s"
+                # A frame may have been lost on the way: attach again and see what was committed.
+                raise PeerClosed(line.peer, "no round")
             if isinstance(message, RoundCommitted):
                 done = self._checked(served, message, scanner)
                 if done is None:
@@ -475,6 +514,8 @@ class ClientRole:
             elif isinstance(message, StateMessage) and message.ended:
                 if served.state.stopped:
                     return None
+                if message.rounds > served.state.round:
+                    raise PeerClosed(line.peer, "the last rounds were lost on the way")
                 return "verifier", "the verifier ended the output without a stop"
 
     def _checked(
@@ -483,13 +524,16 @@ class ClientRole:
         """A round after every check of the protocol, journalled; None for one that is stale."""
         terms, state = served.terms, served.state
         at = perf_counter()
+        if message.round > state.round:
+            raise PeerClosed(terms.order.verifier, "a round was lost on the way")
         try:
             done = Round.from_wire(message.frames)
             if done.draft is not None:
                 check_draft(terms, state, done.draft)
             check_verdict(terms, state, done.draft, done.verdict)
         except FrameError as error:
-            raise SessionFault("verifier", str(error)) from error
+            self.node.metrics.count("malformed")
+            raise PeerClosed(terms.order.verifier, f"a malformed round: {error}") from error
         except StaleFrame:
             return None
         self.node.metrics.time("check", perf_counter() - at)

@@ -7,6 +7,7 @@ second window for the same place is never signed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
@@ -106,20 +107,25 @@ class DrafterRole(Party):
                         deadline=self.node.limits.resume_seconds,
                     )
                     pause = BACKOFF_FIRST
-                    await self._draft_along(live, handle, line, values)
+                    try:
+                        await self._draft_along(live, handle, line, values)
+                    finally:
+                        line.close()
                 except NetworkError as error:
                     log.debug("line to the verifier lost", reason=str(error))
                 if not live.state.stopped:
                     await trio.sleep(pause)
                     pause = min(2 * pause, BACKOFF_MOST)
+            self.node.journal.set_session_state(terms.start_hash, "closed")
         except SessionFault as fault:
             log.warning("leaving the session", guilty=fault.guilty, rule=fault.rule)
             self.node.metrics.count("faults_seen")
+            self.node.journal.set_session_state(terms.start_hash, "closed")
         except Exception:
             # One session's failure must not end the others.
             log.exception("session failed")
         finally:
-            self.node.journal.set_session_state(terms.start_hash, "closed")
+            # Not closed in the journal when merely cancelled: a restart takes the session up again.
             if handle is not None:
                 with trio.CancelScope(shield=True):
                     await self.engine.close(handle)
@@ -144,12 +150,18 @@ class DrafterRole(Party):
         while not live.state.stopped:
             if sent is None or sent.commit.round != live.state.round:
                 sent = await self._send_window(live, handle, line, values)
-            message = await line.receive()
+            with trio.move_on_after(self.node.limits.round_seconds) as waited:
+                message = await line.receive()
+            if waited.cancelled_caught:
+                # A frame may have been lost on the way: attach again and see what was committed.
+                raise PeerClosed(line.peer, "no verdict")
             if isinstance(message, VerdictRound):
                 await self._take_verdict(live, handle, sent, message)
             elif isinstance(message, StateMessage) and message.ended:
+                if message.rounds > live.state.round:
+                    raise PeerClosed(line.peer, "the last verdicts were lost on the way")
                 # The verifier saw a stop string, which only it and the client look for.
-                return
+                live.state = replace(live.state, stopped=True)
             elif isinstance(message, Notice) and message.code == No.UNKNOWN:
                 raise PeerClosed(line.peer, message.reason)
 
@@ -213,7 +225,10 @@ class DrafterRole(Party):
         try:
             frame = VerdictFrame.from_wire(message.frame)
         except FrameError as error:
-            raise SessionFault("verifier", str(error)) from error
+            self.node.metrics.count("malformed")
+            raise PeerClosed(terms.order.verifier, f"a malformed verdict: {error}") from error
+        if frame.verdict.round > state.round:
+            raise PeerClosed(terms.order.verifier, "a verdict was lost on the way")
         # A window that came too late is not in the round: the verdict then names no draft.
         draft = None if frame.verdict.draft_commit_hash == ZERO32 else sent
         if draft is None and frame.verdict.draft_commit_hash != ZERO32:

@@ -3,10 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 
-from node.network.errors import NetworkError
+from node.network import exchange
+from node.network.codec import Message
+from node.network.errors import NetworkError, Refused
+from node.network.messages import Kind
+from node.network.transport import Transport
+
+A = TypeVar("A", bound=Message)
+
+
+async def ask(
+    transport: Transport,
+    peer: bytes,
+    kind: Kind,
+    message: Message,
+    expected: type[A],
+    *,
+    deadline: float = 5.0,
+    attempts: int = 3,
+) -> A:
+    """Asks, and asks again when the line broke or the answer did not come: every request of the
+    roles is idempotent. Raises what the last attempt raised; a refusal at once.
+    """
+    for attempt in range(attempts):
+        try:
+            answer = await exchange.ask(transport, peer, kind, message, deadline=deadline)
+            assert isinstance(answer, expected)  # `exchange.ask` decodes no other
+            return answer
+        except Refused:
+            raise
+        except NetworkError:
+            if attempt == attempts - 1:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 async def both_ways(

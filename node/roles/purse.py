@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import trio
 
 from node.journal import StoredVoucher
-from node.network import exchange
 from node.network.errors import NetworkError, Refused
 from node.network.messages import Kind, RoundRun, VoucherRequest, VoucherSignature
 from node.roles.lanes import LaneBook, LaneFault
+from node.roles.lines import ask
 from node.roles.ports import Node
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import SessionFault, check_signature
@@ -134,15 +134,15 @@ class Purse:
 
     async def _ask(self, book: LaneBook, payment: Payment, role: str, peer: bytes) -> Payment:
         """One payee's signature. A payee that lacks rounds still on their way is asked again."""
-        ask = VoucherRequest(
+        wanted = VoucherRequest(
             payment.voucher.to_wire(),
             tuple(s or NO_SIGNATURE for s in (payment.client, payment.drafter, payment.verifier)),
             tuple(RoundRun(r.start_hash, r.first, r.count) for r in book.runs()),
         )
         while True:
             try:
-                answer = await exchange.ask(
-                    self.node.transport, peer, Kind.VOUCHER, ask, deadline=5.0
+                answer = await ask(
+                    self.node.transport, peer, Kind.VOUCHER, wanted, VoucherSignature
                 )
                 break
             except Refused as no:
@@ -153,7 +153,6 @@ class Purse:
             except NetworkError as error:
                 self.node.log.info("no signature yet", role=role, reason=str(error))
                 return payment
-        assert isinstance(answer, VoucherSignature)
         try:
             check_signature(self.node.domain, role, peer, payment.voucher, answer.signature)
         except SessionFault as fault:

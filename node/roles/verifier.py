@@ -20,7 +20,7 @@ from node.inference import window
 from node.inference.proposal import ProposalError, VerifyOutcome
 from node.journal import StoredRound
 from node.network import exchange
-from node.network.errors import MalformedFrame, PeerClosed, Refused
+from node.network.errors import NetworkError, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
     DraftRound,
@@ -360,28 +360,31 @@ class VerifierRole(Party):
 
     async def on_drafter(self, channel: MessageChannel) -> None:
         """The drafter's line: verdicts out, drafts in."""
-        running, held = await self._attach(channel, lambda order: order.drafter)
+        attached = await self._attach(channel, lambda order: order.drafter)
+        if attached is None:
+            return
+        running, held = attached
         running.drafter_channels += 1
         if running.blocked and running.blocked[0] == No.LEFT:
             running.blocked = None
         running.notify()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._read_drafts, running, channel)
-                await self._publish(
-                    running,
-                    channel,
-                    held,
-                    lambda number, done: VerdictRound(done.verdict.to_wire()),
-                )
-                nursery.cancel_scope.cancel()
+            await both_ways(
+                lambda: self._read_drafts(running, channel),
+                lambda: self._publish(
+                    running, channel, held, lambda _, done: VerdictRound(done.verdict.to_wire())
+                ),
+            )
         finally:
             running.drafter_channels -= 1
             running.notify()
 
     async def on_client(self, channel: MessageChannel) -> None:
         """The client's line: committed rounds and notices out."""
-        running, held = await self._attach(channel, lambda order: order.client)
+        attached = await self._attach(channel, lambda order: order.client)
+        if attached is None:
+            return
+        running, held = attached
         session_id = running.live.terms.order.session_id
         await both_ways(
             lambda: self._drain(channel),
@@ -395,17 +398,22 @@ class VerifierRole(Party):
 
     async def _attach(
         self, channel: MessageChannel, who: Callable[[Order], bytes]
-    ) -> tuple[Running, int]:
-        """The first message names the session and how many rounds its sender holds."""
-        with trio.fail_after(self.node.limits.resume_seconds):
-            first = await channel.receive()
-        if not isinstance(first, StateMessage):
-            raise MalformedFrame("a session's line begins with its state", type(first).__name__)
-        running = self.running.get(first.session_id)
-        if running is None or who(running.live.terms.order) != channel.peer:
-            reason = "no such session of yours runs here"
-            await channel.send(Notice(first.session_id, No.UNKNOWN, reason))
-            raise PeerClosed(channel.peer, reason)
+    ) -> tuple[Running, int] | None:
+        """The first message names the session and how many rounds its sender holds. None when
+        there is nothing to attach to; a line that stays silent is closed."""
+        try:
+            with trio.move_on_after(self.node.limits.resume_seconds) as waited:
+                first = await channel.receive()
+            if waited.cancelled_caught or not isinstance(first, StateMessage):
+                channel.channel.fail("a session's line begins with its state")
+                return None
+            running = self.running.get(first.session_id)
+            if running is None or who(running.live.terms.order) != channel.peer:
+                reason = "no such session of yours runs here"
+                await channel.send(Notice(first.session_id, No.UNKNOWN, reason))
+                return None
+        except NetworkError:
+            return None
         return running, min(first.rounds, len(running.rounds))
 
     async def _publish(
