@@ -192,11 +192,11 @@ def penalised(
             head over part of the vocabulary.
 
     Returns:
-        float64[n, V], a new tensor.
+        float64[n, V]; `logits` is not changed.
     """
-    z = logits.double()
     if not params.has_penalties:
-        return z
+        return logits.double()
+    z = logits.to(torch.float64, copy=True)
     ids, seen, counts = history.window(drafts, len(logits), first)
     if not ids:
         return z
