@@ -105,12 +105,12 @@ def sample_masses(masses: UInt64s, coin: int) -> int:
     """
     _check_coin(coin)
     below = np.cumsum(masses, dtype=np.uint64)
-    total = int(below[-1]) if len(below) else 0
-    if total == 0:
-        raise MassError("nothing to draw from: no mass")
     # A sum past 2**64 wraps and so falls somewhere.
     if bool((below[1:] < below[:-1]).any()):
         raise MassError("masses sum past 2**64 − 1")
+    total = int(below[-1]) if len(below) else 0
+    if total == 0:
+        raise MassError("nothing to draw from: no mass")
     return int(np.searchsorted(below, np.uint64(coin * total >> 64), side="right"))
 
 
