@@ -1,0 +1,191 @@
+"""The command line without a chain: parsing, keys, and what is said when things are missing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import node.keys
+from node.cli import build_parser, main
+from node.commands import CommandError
+from node.commands._console import (
+    address_argument,
+    hash_argument,
+    parse_amount,
+    show_amount,
+    show_time,
+)
+from node.commands.claim import parse_rates
+
+
+@pytest.fixture(autouse=True)
+def light_scrypt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = node.keys.create_keyfile_json
+    monkeypatch.setattr(
+        node.keys,
+        "create_keyfile_json",
+        lambda *args, iterations, **rest: real(*args, iterations=4096, **rest),
+    )
+    monkeypatch.setenv("VERDRAFT_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("secret\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_every_promised_command_is_there() -> None:
+    shown = build_parser().format_help()
+    for command in ("keys", "stake", "unstake", "deposit", "withdraw", "claim", "status"):
+        assert f"    {command} " in shown
+
+
+def test_help_imports_neither_torch_nor_libp2p_nor_web3() -> None:
+    code = (
+        "import sys; from node.cli import build_parser; build_parser();"
+        "print([m for m in ('torch', 'libp2p', 'web3', 'transformers') if m in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.strip() == "[]"
+
+
+def test_keys_new_then_show(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--password-file", str(password), "--json"]
+    assert main(["keys", "new", *options]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert main(["keys", "show", *options]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == made
+    assert made["keystore"] == str(tmp_path / "operator.json")
+    assert len(made["address"]) == 42
+    assert made["peerId"].startswith("16Uiu2HA")
+    secret = node.keys.read_keystore(tmp_path / "operator.json", b"secret").secret
+    assert secret.hex() not in json.dumps(made)
+
+
+def test_a_password_by_descriptor(password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "--password-file", str(password)]) == 0
+    handle = os.open(password, os.O_RDONLY)
+    try:
+        assert main(["keys", "show", "--password-fd", str(handle)]) == 0
+    finally:
+        os.close(handle)
+    assert "peer id" in capsys.readouterr().out
+
+
+def test_a_second_key_does_not_replace_the_first(
+    password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["keys", "new", "--password-file", str(password)]
+    assert main(arguments) == 0
+    assert main(arguments) == 1
+    assert "not overwritten" in capsys.readouterr().err
+
+
+def test_a_wrong_password_is_one_line_and_one_json_object(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["keys", "new", "--password-file", str(password)])
+    capsys.readouterr()
+    password.write_text("guess\n")
+    assert main(["keys", "show", "--password-file", str(password), "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["error"] == "WrongPassword"
+    assert said.err.count("\n") == 1
+    assert "does not open" in said.err
+
+
+def test_a_loose_password_file_is_refused(
+    password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password.chmod(0o644)
+    assert main(["keys", "new", "--password-file", str(password)]) == 1
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_no_chain_there_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
+    address = "0x" + "11" * 20
+    arguments = ["status", "--address", address, "--rpc-url", "http://127.0.0.1:1", "--json"]
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["error"] == "NodeUnreachable"
+    assert "make devnet" in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["stake"],
+        ["stake", "--role", "king", "--amount", "1"],
+        ["unstake", "--role", "drafter", "--amount", "1", "--all"],
+        ["deposit", "--drafter", "0x12", "--verifier", "0x" + "11" * 20, "--amount", "1"],
+        ["keys", "new", "--password-file", "a", "--password-fd", "3"],
+    ],
+)
+def test_wrong_usage_is_status_two(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser()
+        parser.set_defaults(run=lambda _args: 1 // 0)
+        return parser
+
+    monkeypatch.setattr("node.cli.build_parser", broken)
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+@pytest.mark.parametrize(
+    ("text", "units"), [("1", 10**18), ("0.5", 5 * 10**17), ("0.000000000000000001", 1)]
+)
+def test_amounts_are_exact(text: str, units: int) -> None:
+    assert parse_amount(text, 18) == units
+    assert show_amount(units, 18, "VDT") == f"{text} VDT"
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "nan", "inf", "1e-19", "0.0000000000000000001", "one", "", "1e11"]
+)
+def test_an_amount_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(CommandError):
+        parse_amount(text, 18)
+
+
+def test_addresses_and_ids_have_one_form() -> None:
+    assert address_argument("0x" + "Ab" * 20) == b"\xab" * 20
+    assert hash_argument("0x" + "00" * 32) == bytes(32)
+    for text in ("ab" * 20, "0x" + "ab" * 19, "0x" + "zz" * 20, "0x" + "ab " * 20, ""):
+        with pytest.raises(argparse.ArgumentTypeError):
+            address_argument(text)
+
+
+def test_rates_are_one_or_sixteen() -> None:
+    assert parse_rates("80") == (80,) * 16
+    assert parse_rates(",".join(str(60 + i) for i in range(16))) == tuple(range(60, 76))
+    for text in ("80,70", "5", "100", "0.8", ""):
+        with pytest.raises(CommandError):
+            parse_rates(text)
+
+
+def test_times_say_how_far_off_they_are() -> None:
+    assert show_time(1_800_000_060, 1_800_000_000) == "2027-01-15 08:01:00 UTC (in 1 min)"
+    assert show_time(1_800_090_061, 1_800_000_000).endswith("(in 1 d 1 h)")
+    assert show_time(1_800_000_000, 1_800_000_000).endswith("(passed)")
