@@ -36,7 +36,7 @@ from node.network.messages import (
 from node.network.messages import (
     SessionState as StateMessage,
 )
-from node.roles.engines import stop_rules
+from node.roles.convert import stop_rules
 from node.roles.frames import FrameError, Round
 from node.roles.lines import A, ask
 from node.roles.ports import Node

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from node.inference.proposal import Draft, KeptList, VerifyOutcome
+from node.inference.stops import StopRules
 from node.roles.frames import DraftFrame
 from node.roles.session import SessionState, Terms
 from settlement import trees
@@ -12,6 +15,7 @@ from settlement.records import (
     DraftCommit,
     DraftLeaf,
     Mode,
+    Order,
     Verdict,
     VerdictLeaf,
     extend_context,
@@ -19,6 +23,11 @@ from settlement.records import (
     salted_fingerprint,
     top_hash,
 )
+
+
+def stop_rules(order: Order, stops: Sequence[str]) -> StopRules:
+    """The order's stops, with the texts behind its hashes."""
+    return StopRules(order.max_tokens, frozenset(order.stop_ids), tuple(stops))
 
 
 def draft_leaves(terms: Terms, draft: Draft) -> tuple[DraftLeaf, ...]:

@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from node.inference.drafter import Drafter, DraftSession
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 from node.inference.sampling import SamplingParams
-from node.inference.stops import StopRules
 from node.inference.verifier import TargetSession, Verifier
 from node.inference.worker import InferenceWorker
+from node.roles.convert import stop_rules
 from settlement.records import Order
-
-
-def stop_rules(order: Order, stops: Sequence[str]) -> StopRules:
-    """The order's stops, with the texts behind its hashes."""
-    return StopRules(order.max_tokens, frozenset(order.stop_ids), tuple(stops))
 
 
 class WorkerTarget:

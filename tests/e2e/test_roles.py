@@ -21,7 +21,7 @@ from node.inference.sampling import SamplingParams
 from node.inference.scripted import ScriptedDrafter
 from node.network.memory import LinkConditions, run_deterministically
 from node.roles.client import Outcome, Plan
-from node.roles.engines import stop_rules
+from node.roles.convert import stop_rules
 from node.roles.session import Terms
 from settlement.records import Mode
 
