@@ -141,6 +141,7 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
     error NotParty(address caller, bytes32 lane);
     error NotFeeSpender(address caller);
     error NotEnoughReserve(uint256 asked, uint256 reserve);
+    error NotOpened(bytes32 lane);
     error NothingThaws(bytes32 lane);
     error StillThawing(uint64 thawedAt, uint256 now_);
     error NothingPayable(address account, address token);
@@ -344,11 +345,12 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
     function openEpoch(Records.Lane calldata lane) external returns (uint32 epoch) {
         bytes32 id = Records.laneId(lane);
         // INVARIANT: only a party moves a lane's epoch.
-        if (msg.sender != lane.client && msg.sender != lane.drafter && msg.sender != lane.verifier) revert NotParty(
-            msg.sender, id
-        );
+        if (msg.sender != lane.client && msg.sender != lane.drafter && msg.sender != lane.verifier)
+        {
+            revert NotParty(msg.sender, id);
+        }
         Hot storage hot = _hot[id];
-        if (hot.position == 0) revert NothingThaws(id);
+        if (hot.position == 0) revert NotOpened(id);
         Cold storage cold = _cold[id];
         // INVARIANT: what an epoch still owes stays collectable under its own number.
         pastPosition[id][cold.epoch] = hot.position;

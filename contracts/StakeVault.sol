@@ -455,7 +455,6 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
         address account = accountOf[key];
         // INVARIANT: one fault is punished once, by whichever judge comes first.
         if (account == address(0) || punished[fault]) return slashed;
-        punished[fault] = true;
 
         Stake storage s = _stakes[account][role];
         // INVARIANT: what is leaving or could leave already counts and can be taken.
@@ -464,7 +463,9 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
         uint256 share = FixedPointMathLib.min(bps, BPS);
         // INVARIANT: rounded up, so that a small stake does not round to no punishment.
         slashed.total = FixedPointMathLib.divUp(whole * share, BPS);
+        // Where nothing is there to take, the fault stays open: nobody has it done with while poor.
         if (slashed.total == 0) return slashed;
+        punished[fault] = true;
         _take(account, role, s, slashed.total);
 
         // INVARIANT: a quarter is gone before anyone is paid, so slashing oneself always costs.

@@ -97,10 +97,11 @@ library LanePositions {
     ) internal pure returns (bytes32 result) {
         assembly ("memory-safe") {
             let free := mload(0x40)
-            mstore(free, client)
-            mstore(add(free, 0x20), drafter)
-            mstore(add(free, 0x40), verifier)
-            mstore(add(free, 0x60), token)
+            let mask := 0xffffffffffffffffffffffffffffffffffffffff
+            mstore(free, and(client, mask))
+            mstore(add(free, 0x20), and(drafter, mask))
+            mstore(add(free, 0x40), and(verifier, mask))
+            mstore(add(free, 0x60), and(token, mask))
             mstore(add(free, 0x80), claimId)
             result := keccak256(free, 0xa0)
         }
@@ -127,14 +128,15 @@ library LanePositions {
             let first := calldataload(sums)
             mstore(free, typeHash)
             mstore(add(free, 0x20), lane)
-            mstore(add(free, 0x40), epoch)
+            // The compiler cleans a narrow value's upper bits only where it uses them itself.
+            mstore(add(free, 0x40), and(epoch, 0xffffffff))
             mstore(add(free, 0x60), and(first, 0xffffffffffffffff))
             mstore(add(free, 0x80), and(shr(64, first), 0xffffffffffffffff))
             mstore(add(free, 0xa0), and(due, 0xffffffffffffffffffffffffffffffff))
             mstore(add(free, 0xc0), shr(128, due))
             mstore(add(free, 0xe0), baseRoot)
             mstore(add(free, 0x100), root)
-            mstore(add(free, 0x120), leafCount)
+            mstore(add(free, 0x120), and(leafCount, 0xffffffff))
             mstore(add(free, 0x140), buckets)
             let structHash := keccak256(free, 0x160)
             mstore(free, hex"1901")
