@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from node.inference.catalog import DEFAULT_TARGET, default_cache_dir, resolve
 from scripts.draft.prompts import Material, training_prompt
+from scripts.draft.run import Recipe, distil
 from scripts.draft.samples import Job, Sample, Sampler
 from scripts.draft.shards import shard_paths, write_shard
 from scripts.draft.target import Target
@@ -34,6 +35,7 @@ from scripts.draft.target import Target
 LENGTH, LONGEST_PROMPT, LONGEST_ANSWER = 400, 260, 256
 TEMPERATURES, SHARES = (0.0, 0.7, 1.0), (0.4, 0.3, 0.3)
 SHARD_LABELS = 20_000
+HELDOUT = Path(__file__).parent / "draft" / "heldout.jsonl"
 
 
 def jobs(target: Target, material: Material, seed: int, first: int) -> Iterator[Job]:
@@ -96,6 +98,27 @@ def sample(work: Path, *, hours: float, seed: int, device: str, slots: int) -> N
             return
 
 
+def sample_heldout(work: Path, target: Target, *, seed: int, slots: int) -> None:
+    """The target's answers to every other held-out prompt, for the curve; made once."""
+    if shard_paths(work / "heldout"):
+        return
+    prompts = [json.loads(line)["prompt"] for line in HELDOUT.read_text().splitlines()[::2]]
+    sampler = Sampler(
+        target.weights,
+        target.embedding,
+        slots=slots,
+        length=LENGTH,
+        eos=target.eos,
+        rng=np.random.default_rng([seed, 2]),
+    )
+    queue = (
+        Job(target.chat(prompt), temperature, LONGEST_ANSWER // 2, tag=i)
+        for temperature in (0.0, 1.0)
+        for i, prompt in enumerate(prompts)
+    )
+    write_shard(work / "heldout", list(sampler.run(queue)))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -106,17 +129,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--slots", type=int, default=64)
+    parser.add_argument("--take", type=int, nargs="+", default=[0, 29], metavar="LAYER")
+    parser.add_argument("--head", type=int, default=Recipe.head)
+    parser.add_argument("--lr", type=float, default=Recipe.lr)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
+    work, device = options.work, options.device
+    hours = options.hours / 2 if options.stage == "all" else options.hours
+    work.mkdir(parents=True, exist_ok=True)
+    if not options.resume and shard_paths(work / "samples"):
+        parser.error(f"{work} holds an earlier run: pass --resume, or another --work")
     if options.stage in ("all", "sample"):
-        sample(
-            options.work,
-            hours=options.hours,
-            seed=options.seed,
-            device=options.device,
-            slots=options.slots,
+        sample(work, hours=hours, seed=options.seed, device=device, slots=options.slots)
+    if options.stage in ("all", "distil"):
+        target = Target.load(resolve(DEFAULT_TARGET, progress=print).path, device=device)
+        sample_heldout(work, target, seed=options.seed, slots=options.slots)
+        recipe = Recipe(
+            take=tuple(options.take), head=options.head, lr=options.lr, seed=options.seed
         )
+        distil(work, target, recipe, hours=hours, device=device, resume=options.resume)
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scripts.draft import texts
 
-SELF_SHARE = 0.40
+SELF_SHARE = 0.60
 KINDS = ("question", "chat", "code", "summary", "maths")
 
 _QUESTION = (

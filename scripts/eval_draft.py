@@ -1,0 +1,295 @@
+"""How often a draft is accepted, on prompts that it never saw.
+
+    python scripts/eval_draft.py --json alpha.json
+
+The target answers the prompts of ``scripts/draft/heldout.jsonl`` by plain decoding at each
+temperature; then target and draft are run once over prompt and answer, and acceptance is computed
+from their two distributions, not sampled:
+
+- rejection: 1 - TV(p, q) at every position;
+- coupled: Σ_j 1 / Σ_i max(p_i/p_j, q_i/q_j) at every position, exact as well;
+- greedy: agreement of the two arg max on the target's own greedy text.
+
+By output position and by the target's entropy (temperature 1) these are plain means. By draft
+position, rounds of ``--window`` drafts are followed along the answer, with the chance of
+acceptance given the token that was put out. Intervals are 95 %, by bootstrap over prompts. The
+n-gram drafter (prompt lookup, suffixes up to three ids) is measured on the same answers: its
+proposal x is accepted with chance p(x), under either rule; where it proposes nothing, nothing is
+judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from node.inference.catalog import DEFAULT_DRAFT, DEFAULT_TARGET, resolve
+from scripts.draft import alpha
+from scripts.draft.llama import SlotCache, Weights, forward, rotary_table
+from scripts.draft.samples import Job, Sampler
+from scripts.draft.target import Target
+
+HELDOUT = Path(__file__).parent / "draft" / "heldout.jsonl"
+POSITIONS = (0, 8, 32, 64, 128, 256)
+ENTROPIES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, np.inf)
+LENGTH, LONGEST_ANSWER = 512, 256
+
+
+@dataclass
+class Answer:
+    """What is known of one answer: arrays over its n output positions.
+
+    ``alpha`` and ``given`` map a rule to (n,) acceptance, overall and given the token put out;
+    ``ngram`` is NaN where the n-gram drafter proposed nothing.
+    """
+
+    prompt: int
+    kind: str
+    tokens: list[int]
+    entropy: np.ndarray
+    alpha: dict[str, np.ndarray]
+    given: dict[str, np.ndarray]
+    ngram: np.ndarray
+
+
+@dataclass(frozen=True)
+class Model:
+    """Weights, embedding, head and the ids of the head's rows."""
+
+    weights: Weights
+    embedding: torch.Tensor
+    head: torch.Tensor
+    ids: np.ndarray | None
+
+    def distributions(self, tokens: list[int], first: int, temperature: float) -> np.ndarray:
+        """(len(tokens) - first, vocabulary) float64: law of each token from ``first`` on."""
+        x = F.embedding(torch.tensor([tokens[:-1]]), self.embedding)
+        tables = rotary_table(self.weights.shape, len(tokens), x.device)
+        with torch.no_grad():
+            hidden = forward(self.weights, x, *tables)[0, first - 1 :]
+            logits = F.linear(hidden, self.head).double() / temperature
+        probability = logits.softmax(-1).numpy()
+        if self.ids is None:
+            return probability
+        full = np.zeros((len(probability), self.embedding.shape[0]))
+        full[:, self.ids] = probability
+        return full
+
+
+def load_model(folder: Path, draft_vocab: Path | None, dtype: torch.dtype) -> Model:
+    """A tied Llama from a folder, with its reduced head where it has one."""
+    target = Target.load(folder, dtype=dtype)
+    ids = None if draft_vocab is None else np.load(draft_vocab, allow_pickle=False)
+    head = target.embedding
+    if ids is not None:
+        head = head[torch.from_numpy(ids.astype(np.int64))]
+    return Model(target.weights, target.embedding, head, ids)
+
+
+def judge(
+    target: Model, draft: Model, prompt: list[int], tokens: list[int], temperature: float
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+    """Entropy, acceptance by rule, acceptance given the token, and the n-gram drafter's."""
+    whole, first = prompt + tokens, len(prompt)
+    p1 = target.distributions(whole, first, 1.0)
+    entropy = -(p1 * np.log(np.maximum(p1, 1e-300))).sum(-1)
+    guesses = [alpha.lookup(whole[: first + i]) for i in range(len(tokens))]
+    if temperature == 0:
+        q = draft.distributions(whole, first, 1.0)
+        agree = (p1.argmax(-1) == q.argmax(-1)).astype(float)
+        # Follows the text that was put out, so a near-tie that fell otherwise counts as a miss.
+        given = (q.argmax(-1) == np.array(tokens)).astype(float)
+        ngram = np.array(
+            [np.nan if g is None else float(g == t) for g, t in zip(guesses, tokens, strict=True)]
+        )
+        return entropy, {"greedy": agree}, {"greedy": given}, ngram
+    p = target.distributions(whole, first, temperature)
+    q = draft.distributions(whole, first, temperature)
+    joint = np.stack([alpha.coupled_joint(a, b) for a, b in zip(p, q, strict=True)])
+    row = np.arange(len(tokens))
+    out = np.array(tokens)
+    mass = np.maximum(p[row, out], 1e-300)
+    rules = {"rejection": alpha.rejection(p, q), "coupled": joint.sum(-1)}
+    given = {
+        "rejection": np.minimum(1.0, q[row, out] / mass),
+        "coupled": np.minimum(1.0, joint[row, out] / mass),
+    }
+    ngram = np.array([np.nan if g is None else p[i, g] for i, g in enumerate(guesses)])
+    return entropy, rules, given, ngram
+
+
+def table(
+    answers: list[Answer], rule: str, window: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Rates of one temperature and rule: overall, by kind, position, entropy, draft position."""
+
+    def rate(pick: Any) -> dict[str, float]:
+        chosen = [a.alpha[rule][pick(a)] for a in answers]
+        return asdict(
+            alpha.clustered(
+                np.array([c.sum() for c in chosen]), np.array([len(c) for c in chosen]), rng
+            )
+        )
+
+    rows: dict[str, Any] = {"alpha": rate(lambda a: slice(None)), "position": {}, "entropy": {}}
+    for low, high in itertools.pairwise(POSITIONS):
+        rows["position"][f"{low}-{high - 1}"] = rate(lambda a, lo=low, hi=high: slice(lo, hi))
+    for low, high in itertools.pairwise(ENTROPIES):
+        rows["entropy"][f"{low:g}-{high:g}"] = rate(
+            lambda a, lo=low, hi=high: (a.entropy >= lo) & (a.entropy < hi)
+        )
+    rows["kind"] = {
+        kind: rate(lambda a, k=kind: slice(None) if a.kind == k else slice(0, 0))
+        for kind in sorted({a.kind for a in answers})
+    }
+    rounds = [alpha.by_draft_position(a.given[rule], window) for a in answers]
+    judged, accepted = np.array([r[0] for r in rounds]), np.array([r[1] for r in rounds])
+    rows["draft_position"] = {
+        str(k + 1): asdict(alpha.clustered(accepted[:, k], judged[:, k], rng))
+        for k in range(window)
+    }
+    rows["tokens_per_round"] = alpha.tokens_per_round(judged.sum(0), accepted.sum(0))
+    return rows
+
+
+def ngram_rows(answers: list[Answer], rng: np.random.Generator) -> dict[str, Any]:
+    """The n-gram drafter: acceptance of its proposals, and tokens it gets right per position."""
+    hits = np.array([np.nansum(a.ngram) for a in answers])
+    proposed = np.array([np.sum(~np.isnan(a.ngram)) for a in answers])
+    positions = np.array([len(a.ngram) for a in answers])
+    return {
+        "alpha": asdict(alpha.clustered(hits, proposed, rng)),
+        "right_per_position": asdict(alpha.clustered(hits, positions, rng)),
+        "proposes": float(proposed.sum() / positions.sum()),
+    }
+
+
+def forward_times(
+    target: Model, draft: Model, dtype: torch.dtype, runs: int = 15
+) -> dict[str, float]:
+    """Median milliseconds of one cached step, window 1, head included, after 128 tokens."""
+    out = {}
+    for name, model in (("target", target), ("draft", draft)):
+        cache = SlotCache(model.weights, 1, 256, dtype)
+        cache.prefill(0, model.embedding[torch.arange(100, 228)])
+        times = []
+        for _ in range(runs):
+            cache.lengths[0] = 128
+            begin = time.perf_counter()
+            with torch.no_grad():
+                F.linear(cache.step(model.embedding[torch.tensor([500])]), model.head)
+            times.append(time.perf_counter() - begin)
+        out[name] = float(np.median(times) * 1e3)
+    return out | {"ratio": out["target"] / out["draft"]}
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the report as Markdown tables."""
+
+    def cell(rate: dict[str, float]) -> str:
+        return f"{rate['value']:.3f} [{rate['low']:.3f}, {rate['high']:.3f}] ({rate['positions']})"
+
+    print("| T | rule | α [95 %] (positions) | tokens per round |\n|---|---|---|---|")
+    for row in report["rates"]:
+        line = f"| {row['temperature']:g} | {row['rule']} | {cell(row['alpha'])}"
+        print(f"{line} | {row['tokens_per_round']:.2f} |")
+    for row in report["ngram"]:
+        line = f"| {row['temperature']:g} | n-gram, where it proposes ({row['proposes']:.0%})"
+        print(f"{line} | {cell(row['alpha'])} | |")
+    for part in ("kind", "position", "draft_position", "entropy"):
+        keys = list(report["rates"][0][part])
+        print(f"\n| {part.replace('_', ' ')} | " + " | ".join(keys) + " |")
+        print("|---" * (len(keys) + 1) + "|")
+        for row in report["rates"]:
+            cells = (f"{row[part][k]['value']:.3f}" for k in keys)
+            print(f"| T={row['temperature']:g} {row['rule']} | " + " | ".join(cells) + " |")
+    times = report["milliseconds"]
+    print(
+        f"\none step, window 1: target {times['target']:.1f} ms, draft {times['draft']:.1f} ms, "
+        f"1/{times['ratio']:.1f}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default=DEFAULT_TARGET)
+    parser.add_argument("--draft", default=DEFAULT_DRAFT)
+    parser.add_argument("--prompts", type=Path, default=HELDOUT, help="JSON lines: kind, prompt")
+    parser.add_argument("--limit", type=int, help="only so many prompts, spread over the file")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.7, 1.0])
+    parser.add_argument("--answer", type=int, default=LONGEST_ANSWER, help="longest answer")
+    parser.add_argument("--window", type=int, default=4)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write everything there")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    dtype = getattr(torch, options.dtype)
+    source, drafted = resolve(options.target), resolve(options.draft)
+    chat = Target.load(source.path, dtype=dtype)
+    target = load_model(source.path, None, dtype)
+    draft = load_model(drafted.path, drafted.draft_vocab, dtype)
+    prompts = [json.loads(line) for line in options.prompts.read_text().splitlines()]
+    if options.limit:
+        prompts = [prompts[i] for i in np.linspace(0, len(prompts) - 1, options.limit).astype(int)]
+    report: dict[str, Any] = {
+        "target": options.target,
+        "draft": options.draft,
+        "draft_revision": drafted.revision,
+        "dtype": options.dtype,
+        "prompts": len(prompts),
+        "window": options.window,
+        "seed": options.seed,
+        "rates": [],
+        "ngram": [],
+        "milliseconds": forward_times(target, draft, dtype),
+    }
+    for temperature in options.temperatures:
+        rng = np.random.default_rng([options.seed, int(temperature * 1000)])
+        sampler = Sampler(
+            target.weights,
+            target.embedding,
+            slots=min(64, len(prompts)),
+            length=LENGTH,
+            eos=chat.eos,
+            rng=rng,
+            k=8,
+        )
+        jobs = (
+            Job(chat.chat(p["prompt"]), temperature, options.answer, tag=i)
+            for i, p in enumerate(prompts)
+        )
+        answers = []
+        for sample in sorted(sampler.run(jobs), key=lambda s: s.job.tag):
+            first = len(sample.job.prompt)
+            tokens = [int(t) for t in sample.tokens[first:]]
+            judged = judge(target, draft, sample.job.prompt, tokens, temperature)
+            kind = prompts[sample.job.tag]["kind"]
+            answers.append(Answer(sample.job.tag, kind, tokens, *judged))
+        for rule in answers[0].alpha:
+            row = table(answers, rule, options.window, rng)
+            report["rates"].append({"temperature": temperature, "rule": rule, **row})
+        report["ngram"].append({"temperature": temperature, **ngram_rows(answers, rng)})
+        print(f"T = {temperature:g} done", file=sys.stderr, flush=True)
+    show(report)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
