@@ -167,7 +167,9 @@ contract AlphaLedger is IAlphaLedger, Ownable2Step, ReentrancyGuardTransient {
         address, /* drafter */
         address verifier,
         uint256[9] memory delta
-    ) external {
+    )
+        external
+    {
         // INVARIANT: only what was signed and settled is counted.
         if (msg.sender != escrow) revert NotEscrow(msg.sender, escrow);
         ClaimState storage claim = _claims[claimId];
@@ -183,7 +185,8 @@ contract AlphaLedger is IAlphaLedger, Ownable2Step, ReentrancyGuardTransient {
         }
         uint256 spacing = _parameters.spacing;
         uint256 checkpoint = _count(claimId, verifier, own, era, delta, spacing);
-        uint256 whole = _count(claimId, address(0), _series[claimId][address(0)], era, delta, spacing);
+        uint256 whole =
+            _count(claimId, address(0), _series[claimId][address(0)], era, delta, spacing);
         emit Counted(claimId, verifier, delta, uint32(checkpoint), uint32(whole));
     }
 

@@ -104,7 +104,11 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
             revert BadTerm("silentBps", t.silentBps);
         }
         if (t.lateBps > MAX_BPS) revert BadTerm("lateBps", t.lateBps);
-        if (t.rewardBps > MAX_BPS / 2) revert BadTerm("rewardBps", t.rewardBps);
+        // INVARIANT: nor does it where V's friend is the one to call the deadlines and gets the share.
+        uint256 lost = t.lateBps + (MAX_BPS - t.lateBps) * t.silentBps / MAX_BPS;
+        if (lost * (MAX_BPS - FixedPointMathLib.min(t.rewardBps, MAX_BPS)) < t.faultBps * MAX_BPS) {
+            revert BadTerm("rewardBps", t.rewardBps);
+        }
         // Written out of the vault's times when a batch is registered.
         (t.evidence, t.firstDeadline, t.secondDeadline) = (0, 0, 0);
         _terms = t;
@@ -129,7 +133,7 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
         Terms memory t = _terms;
         IStakeVault.Times memory times = vault.times();
         (t.evidence, t.firstDeadline, t.secondDeadline) =
-            (times.evidence, times.firstDeadline, times.secondDeadline);
+        (times.evidence, times.firstDeadline, times.secondDeadline);
 
         uint256 counts = _counts[slice];
         // A slice is a span of time with far fewer than 2**32 transactions in it.
@@ -216,9 +220,7 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
         state.firstUntil = uint40(block.timestamp) + batch.terms.firstDeadline;
         state.secondUntil = state.firstUntil + batch.terms.secondDeadline;
         state.stage = Stage.OPEN;
-        emit LaneDrawn(
-            batch.id, index, lane.verifier, drawn, state.firstUntil, state.secondUntil
-        );
+        emit LaneDrawn(batch.id, index, lane.verifier, drawn, state.firstUntil, state.secondUntil);
         _reward(batch.token);
     }
 
@@ -311,9 +313,7 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
             new IStakeVault.Victim[](0),
             msg.sender,
             drawn.terms.rewardBps,
-            keccak256(
-                abi.encode("verdraft/F7/1", address(this), drawn.batchId, drawn.index, first)
-            )
+            keccak256(abi.encode("verdraft/F7/1", address(this), drawn.batchId, drawn.index, first))
         );
     }
 
@@ -352,9 +352,7 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
             address(0),
             0,
             keccak256(
-                abi.encode(
-                    "verdraft/fault/1", Openings.faultOf(code), guilty, startHash, round
-                )
+                abi.encode("verdraft/fault/1", Openings.faultOf(code), guilty, startHash, round)
             )
         );
     }

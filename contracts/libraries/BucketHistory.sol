@@ -38,8 +38,8 @@ library BucketHistory {
         0x000000003fffffff000000003fffffff000000003fffffff000000003fffffff;
 
     /// @dev The top bit of each of eight 30-bit lanes.
-    uint256 private constant LANE_TOPS = (1 << 29) | (1 << 59) | (1 << 89) | (1 << 119)
-        | (1 << 149) | (1 << 179) | (1 << 209) | (1 << 239);
+    uint256 private constant LANE_TOPS = (1 << 29) | (1 << 59) | (1 << 89) | (1 << 119) | (1 << 149)
+        | (1 << 179) | (1 << 209) | (1 << 239);
     uint256 private constant ALL_LANES = (1 << 240) - 1;
 
     struct Series {
@@ -185,8 +185,8 @@ library BucketHistory {
 
     /// @notice All proposals up to a checkpoint.
     function totalOf(uint256[4] memory words) internal pure returns (uint256) {
-        return words[0] >> TOTAL_SHIFT | (words[1] >> TOTAL_SHIFT) << 16
-            | (words[2] >> TOTAL_SHIFT) << 32 | (words[3] >> TOTAL_SHIFT) << 48;
+        return words[0] >> TOTAL_SHIFT | (words[1] >> TOTAL_SHIFT) << 16 | (words[2] >> TOTAL_SHIFT)
+            << 32 | (words[3] >> TOTAL_SHIFT) << 48;
     }
 
     /// @notice Two words of four uint64 lanes as eight lanes modulo 2**30.

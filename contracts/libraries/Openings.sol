@@ -145,9 +145,8 @@ library Openings {
         Records.RoundRecord memory record = o.record;
         bytes32 leaf = Records.leaf(record);
         bytes32 top;
-        (top, total, before) = Trees.climb(
-            leaf, Records.sums(record), o.leafIndex, o.settled.leafCount, o.steps
-        );
+        (top, total, before) =
+            Trees.climb(leaf, Records.sums(record), o.leafIndex, o.settled.leafCount, o.steps);
         // INVARIANT: the round is in the tree, at that place, with those sums beside it.
         _same("top", top, o.settled.top);
     }
@@ -168,7 +167,11 @@ library Openings {
             }
             // Without drafts only V's signature says which round came before; another one is F2.
             _same("previous start", o.previous.startHash, o.record.startHash);
-            _same("previous round", bytes32(uint256(o.previous.round) + 1), bytes32(uint256(o.record.round)));
+            _same(
+                "previous round",
+                bytes32(uint256(o.previous.round) + 1),
+                bytes32(uint256(o.record.round))
+            );
         }
     }
 
@@ -224,8 +227,7 @@ library Openings {
         if (proposed != reached || accepted != k) return COUNTS;
 
         if (record.round == 0) {
-            bytes32 context =
-                o.order.parentSession == 0 ? o.order.promptHash : o.order.contextHash;
+            bytes32 context = o.order.parentSession == 0 ? o.order.promptHash : o.order.contextHash;
             if (verdict.base != o.order.startPosition || verdict.contextHash != context) {
                 return CONTEXT;
             }

@@ -24,9 +24,7 @@ contract AlphaLedgerOwnerTest is LedgerWork {
 
     function test_TheEscrowIsNamedOnce() public {
         vm.prank(owner);
-        vm.expectRevert(
-            abi.encodeWithSelector(AlphaLedger.AlreadyWired.selector, address(escrow))
-        );
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.AlreadyWired.selector, address(escrow)));
         alpha.wire(stranger);
     }
 
@@ -264,9 +262,7 @@ contract AlphaLedgerRecordTest is LedgerWork {
         );
         alpha.countsBetween(id, address(0), 3, 5);
         vm.expectRevert(
-            abi.encodeWithSelector(
-                BucketHistory.CheckpointUnknown.selector, newest + 1, 4, newest
-            )
+            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, newest + 1, 4, newest)
         );
         alpha.countsBetween(id, address(0), 5, newest + 1);
         // The beginning stays: it is nothing.
@@ -291,9 +287,7 @@ contract AlphaLedgerRecordTest is LedgerWork {
             alpha.record(id, drafter.addr, verifier.addr, delta);
         }
         vm.expectRevert(
-            abi.encodeWithSelector(
-                BucketHistory.IntervalTooLong.selector, 16 * lane, (1 << 30) - 1
-            )
+            abi.encodeWithSelector(BucketHistory.IntervalTooLong.selector, 16 * lane, (1 << 30) - 1)
         );
         alpha.countsBetween(id, address(0), 1, 2);
         _record(id, verifier.addr, 7, (1 << 30) - 1, 123_456_789);
@@ -341,13 +335,9 @@ contract AlphaLedgerFlagTest is LedgerWork {
         alpha.flag(id, address(0), 16, 0, 1);
         vm.expectRevert(abi.encodeWithSelector(BucketHistory.IntervalEmpty.selector, 1, 1));
         alpha.flag(id, address(0), 3, 1, 1);
-        vm.expectRevert(
-            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 2, 1, 1)
-        );
+        vm.expectRevert(abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 2, 1, 1));
         alpha.flag(id, address(0), 3, 0, 2);
-        vm.expectRevert(
-            abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 1, 1, 0)
-        );
+        vm.expectRevert(abi.encodeWithSelector(BucketHistory.CheckpointUnknown.selector, 1, 1, 0));
         alpha.flag(id, stranger, 3, 0, 1);
     }
 
@@ -356,9 +346,7 @@ contract AlphaLedgerFlagTest is LedgerWork {
         _record(id, verifier.addr, 3, 100_000, 80_000);
         (int256 score, uint256 threshold) = alpha.scoreOf(id, address(0), 3, 0, 1);
         assertLt(score, 0);
-        vm.expectRevert(
-            abi.encodeWithSelector(AlphaLedger.TestPasses.selector, score, threshold)
-        );
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.TestPasses.selector, score, threshold));
         alpha.flag(id, address(0), 3, 0, 1);
         // A bucket in which nothing was proposed says nothing.
         (score,) = alpha.scoreOf(id, address(0), 4, 0, 1);
@@ -380,9 +368,7 @@ contract AlphaLedgerFlagTest is LedgerWork {
         uint256 from = k - 1;
         _record(id, verifier.addr, 9, most, 0);
         vm.expectRevert(
-            abi.encodeWithSelector(
-                AlphaLedger.TestPasses.selector, int256(most) * reject, limit
-            )
+            abi.encodeWithSelector(AlphaLedger.TestPasses.selector, int256(most) * reject, limit)
         );
         alpha.flag(id, address(0), 9, from, k);
         _record(id, verifier.addr, 9, 1, 0);
@@ -586,9 +572,7 @@ contract AlphaLedgerCaseTest is LedgerWork {
         vm.prank(caseJudge);
         alpha.uphold(caseId);
         vm.expectRevert(
-            abi.encodeWithSelector(
-                AlphaLedger.NothingUnderTheseRates.selector, id, address(0), 1
-            )
+            abi.encodeWithSelector(AlphaLedger.NothingUnderTheseRates.selector, id, address(0), 1)
         );
         alpha.flag(id, address(0), 3, 0, 3);
         _record(id, verifier.addr, 3, 600, 360);
@@ -667,9 +651,7 @@ contract AlphaLedgerCaseTest is LedgerWork {
     function test_NoMoreIsExcludedThanWasCounted() public {
         (, uint64 caseId) = _answered();
         vm.startPrank(caseJudge);
-        vm.expectRevert(
-            abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 3, 2_001, 2_000)
-        );
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 3, 2_001, 2_000));
         alpha.exclude(caseId, _delta(3, 2_001, 0));
         vm.expectRevert(abi.encodeWithSelector(AlphaLedger.NotCounted.selector, 2, 1, 0));
         alpha.exclude(caseId, _delta(2, 1, 0));
@@ -708,9 +690,7 @@ contract AlphaLedgerCaseTest is LedgerWork {
         assertEq(alpha.pullBond(drafter.addr), BOND);
         assertEq(token.balanceOf(beneficiaryD), BOND);
         assertEq(alpha.bondsHeld(), 0);
-        vm.expectRevert(
-            abi.encodeWithSelector(AlphaLedger.NothingToPull.selector, drafter.addr)
-        );
+        vm.expectRevert(abi.encodeWithSelector(AlphaLedger.NothingToPull.selector, drafter.addr));
         alpha.pullBond(drafter.addr);
     }
 
