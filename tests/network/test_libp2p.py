@@ -135,6 +135,7 @@ async def test_other_protocols_are_turned_away(greeting: bytes) -> None:
         assert node.counters().get("handshakes_failed", 0) + node.counters().get("silent", 0) == 1
 
 
+@pytest.mark.slow
 async def test_what_a_stranger_can_make_a_node_hold_is_bounded() -> None:
     """A multistream message of announced length 2⁶³, and as many bytes as the node will take."""
     async with peer(1) as other, here() as me:
@@ -186,6 +187,7 @@ async def test_silence_is_ended_before_and_after_noise() -> None:
         await pipe.abort()
 
 
+@pytest.mark.slow
 async def test_silent_strangers_do_not_lock_out_peers() -> None:
     async with here(1, listen=True) as node, here(2) as me:
         node.serve(ECHO, _echo)
@@ -265,6 +267,7 @@ async def test_a_killed_peer_is_back_in_seconds() -> None:
             assert trio.current_time() - start < 6
 
 
+@pytest.mark.slow
 async def test_a_frozen_peer_is_noticed_and_stalls_nobody() -> None:
     async with peer(1) as frozen, peer(2) as well, here() as me:
         for other in (frozen, well):
@@ -358,6 +361,7 @@ async def test_a_port_belongs_to_one_daemon() -> None:
     await check_listen([where])
 
 
+@pytest.mark.slow
 async def test_four_hundred_connections_one_after_another() -> None:
     """A cap must count the connections there are, not those there have been."""
     async with here(1, listen=True) as node:

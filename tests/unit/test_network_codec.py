@@ -141,6 +141,18 @@ def test_a_count_is_refused_before_anything_is_read() -> None:
         decode(raw, GossipDigest)
 
 
+def test_booleans_options_and_text_have_one_form() -> None:
+    asked = RecordsRequest(bytes(32), 0, 1, False).encode()
+    with pytest.raises(FieldError, match="0 or 1"):
+        decode(asked[:-1] + b"\2", RecordsRequest)
+    notice = Notice(bytes(32), 1, "é").encode()
+    assert notice.endswith(b"\xc3\xa9\0")
+    with pytest.raises(FieldError, match="0 or 1"):
+        decode(notice[:-1] + b"\2" + bytes(4), Notice)
+    with pytest.raises(FieldError, match="UTF-8"):
+        decode(notice[:-2] + b"\xff\0", Notice)
+
+
 def test_every_kind_fits_a_frame() -> None:
     assert set(BOUNDS) == set(Kind) == set(EXCHANGES) | set(LINES)
     for kind, bounds in BOUNDS.items():
