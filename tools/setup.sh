@@ -101,3 +101,8 @@ if [ "$(cat node_modules/.verdraft-npm 2>/dev/null || true)" != "$want" ]; then
   npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2
   printf '%s\n' "$want" >node_modules/.verdraft-npm
 fi
+
+# ------------------------------------------------------------------ contracts
+# Compiled once here (half a minute), then remembered by content: tests and devnets find them ready.
+# A contract that does not compile is the tests' to report.
+.venv/bin/python -W ignore -m settlement.chain.compile >/dev/null || say "the contracts do not compile (see above)"

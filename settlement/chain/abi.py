@@ -159,6 +159,17 @@ class Interface:
             return values[0]
         return values or None
 
+    def decode_call(self, function: str, data: bytes) -> tuple[Any, ...]:
+        """The arguments in a call's data; AbiMismatch when it calls another function."""
+        entry = self._function(function, None)
+        types = ",".join(_types(entry["inputs"]))
+        if data[:4] != keccak256(f"{function}({types})".encode())[:4]:
+            raise AbiMismatch(f"0x{data[:4].hex()} does not call {self.name}.{function}")
+        try:
+            return _decode(entry["inputs"], data[4:])
+        except (DecodingError, ValueError) as error:
+            raise AbiMismatch(f"{self.name}.{function}: data does not decode: {error}") from error
+
     def decode_log(self, topics: Sequence[bytes], data: bytes) -> DecodedLog | None:
         """The event of a log, or None when it is none of this contract's."""
         entry = self._events.get(topics[0]) if topics else None
@@ -187,6 +198,11 @@ class ErrorBook:
         self._errors: dict[bytes, Mapping[str, Any]] = {}
         for interface in interfaces:
             self._errors.update(interface.errors)
+
+    def name_of(self, selector: bytes) -> str:
+        """The error of a 4-byte selector; "" if none is known."""
+        entry = self._errors.get(selector)
+        return "" if entry is None else str(entry["name"])
 
     def reverted(self, where: str, data: bytes) -> Reverted:
         """The named error of revert `data`; `where` is the call (`LaneEscrow.settle`)."""

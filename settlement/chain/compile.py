@@ -6,6 +6,7 @@ are read here and handed over inline: what the compiler sees is what the cache k
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -230,10 +231,19 @@ def compile_sources(
     key = hashlib.sha256(f"{version}\n{canonical}".encode()).hexdigest()
     kept = cache_folder / f"{key}.json"
     if kept.exists():
-        return Artifacts(Artifact(**entry) for entry in json.loads(kept.read_text()))
-    artifacts = list(_run(binary, request))
-    write_atomic(kept, json.dumps([asdict(artifact) for artifact in artifacts]))
-    return Artifacts(artifacts)
+        return _read(kept)
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    with (cache_folder / "lock").open("a") as lock:
+        # One compiler at a time: whoever wants the same waits for it instead of doing it again.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            artifacts = list(_run(binary, request))
+            write_atomic(kept, json.dumps([asdict(artifact) for artifact in artifacts]))
+    return _read(kept)
+
+
+def _read(kept: Path) -> Artifacts:
+    return Artifacts(Artifact(**entry) for entry in json.loads(kept.read_text()))
 
 
 def _run(binary: Path, request: dict[str, Any]) -> Iterator[Artifact]:
@@ -285,3 +295,7 @@ def write_atomic(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+if __name__ == "__main__":
+    print(f"{len(compile_contracts())} contracts compiled")

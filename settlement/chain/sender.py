@@ -244,6 +244,10 @@ class Sender:
             self._seen_head, self._seen_number = head.hash, head.number
             return len(self._journal.open())
 
+    def find(self, intent: str) -> Pending | None:
+        """What the journal holds of an intent; None if it was never submitted."""
+        return self._journal.find(intent)
+
     def close(self) -> None:
         """Make waiting calls raise SenderClosed. The journal is the caller's to close."""
         self._closed.set()

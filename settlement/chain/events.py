@@ -1,0 +1,431 @@
+"""The contracts' events as typed records. Field order is that of the ABI; a test compares both.
+
+Administrative events (owners, parameters) have no class of their own and come as OtherEvent.
+Structs whose fields nothing here reads stay tuples, in the ABI's order: that is how the contracts
+take them back (`DrawBeacon.capture(batch)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_type_hints
+
+from settlement.chain.abi import AbiMismatch, DecodedLog
+from settlement.chain.contracts import Role
+from settlement.records import Claim, Lane
+
+
+@dataclass(frozen=True)
+class OtherEvent:
+    """An event without a class: by contract, name and Solidity argument names."""
+
+    contract: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+# ---------------------------------------------------------------- StakeVault
+
+
+@dataclass(frozen=True)
+class AccountOpened:
+    account: bytes
+    beneficiary: bytes
+
+
+@dataclass(frozen=True)
+class Staked:
+    account: bytes
+    role: Role
+    amount: int
+    sender: bytes
+
+
+@dataclass(frozen=True)
+class ModelServed:
+    account: bytes
+    role: Role
+    model: bytes
+    served: bool
+
+
+@dataclass(frozen=True)
+class UnstakeStarted:
+    account: bytes
+    role: Role
+    amount: int
+    mature_at: int
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    account: bytes
+    role: Role
+    amount: int
+    to: bytes
+
+
+@dataclass(frozen=True)
+class KeyProposed:
+    account: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
+class KeyRotated:
+    account: bytes
+    retired: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
+class StakeLocked:
+    account: bytes
+    role: Role
+    amount: int
+    slice: int
+    release_at: int
+
+
+@dataclass(frozen=True)
+class LockReleased:
+    account: bytes
+    role: Role
+    amount: int
+    slice: int
+
+
+@dataclass(frozen=True)
+class StakeSlashed:
+    account: bytes
+    role: Role
+    fault: bytes
+    slashed: tuple[int, int, int, int]  # total, burned, to victims, to challenger
+    challenger: bytes
+    judge: bytes
+
+
+@dataclass(frozen=True)
+class Vested:
+    who: bytes
+    amount: int
+    slice: int
+
+
+@dataclass(frozen=True)
+class VestedClaimed:
+    who: bytes
+    amount: int
+    to: bytes
+
+
+# ---------------------------------------------------------------- LaneEscrow
+
+
+@dataclass(frozen=True)
+class LaneOpened:
+    lane: bytes
+    parties: Lane
+    fee_bps: int
+
+
+@dataclass(frozen=True)
+class Reserved:
+    lane: bytes
+    sender: bytes
+    amount: int
+
+
+@dataclass(frozen=True)
+class EpochOpened:
+    lane: bytes
+    epoch: int
+    fee_bps: int
+    by: bytes
+
+
+@dataclass(frozen=True)
+class SoloNoticed:
+    lane: bytes
+    solo_from: int
+
+
+@dataclass(frozen=True)
+class SoloEnded:
+    lane: bytes
+
+
+@dataclass(frozen=True)
+class ThawStarted:
+    lane: bytes
+    thawing: int
+    thawed_at: int
+
+
+@dataclass(frozen=True)
+class ThawCancelled:
+    lane: bytes
+    thawing: int
+
+
+@dataclass(frozen=True)
+class ThawCollected:
+    lane: bytes
+    amount: int
+    to: bytes
+
+
+@dataclass(frozen=True)
+class LaneSettled:
+    """`figures` as Batches.figures packs them; `paid` is both watermarks, D | V << 128."""
+
+    lane: bytes
+    root: bytes
+    figures: int
+    paid: int
+
+
+@dataclass(frozen=True)
+class LaneSkipped:
+    lane: bytes
+    reason: bytes  # selector of the error that says why
+
+
+@dataclass(frozen=True)
+class BatchSettled:
+    batch_id: int
+    token: bytes
+    entries_hash: bytes
+    entries: int
+
+
+@dataclass(frozen=True)
+class Credited:
+    account: bytes
+    token: bytes
+    amount: int
+
+
+@dataclass(frozen=True)
+class PaidOut:
+    account: bytes
+    token: bytes
+    amount: int
+    to: bytes
+
+
+@dataclass(frozen=True)
+class FeeSpent:
+    spender: bytes
+    token: bytes
+    amount: int
+    to: bytes
+
+
+# ---------------------------------------------------------------- ModelRegistry, AlphaLedger
+
+
+@dataclass(frozen=True)
+class ModelRegistered:
+    model: bytes
+    manifest: tuple[Any, ...]
+    by: bytes
+
+
+@dataclass(frozen=True)
+class ClaimRegistered:
+    claim_id: bytes
+    drafter: bytes
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Counted:
+    claim_id: bytes
+    verifier: bytes
+    delta: tuple[int, ...]
+    checkpoint: int
+    claim_checkpoint: int
+
+
+@dataclass(frozen=True)
+class VerifierJoined:
+    claim_id: bytes
+    verifier: bytes
+    order: int
+
+
+@dataclass(frozen=True)
+class CaseOpened:
+    case_id: int
+    claim_id: bytes
+    drafter: bytes
+    opened: tuple[Any, ...]
+    score: int
+
+
+@dataclass(frozen=True)
+class CaseAnswered:
+    case_id: int
+    by: bytes
+    refutable_until: int
+
+
+@dataclass(frozen=True)
+class CaseMoved:
+    case_id: int
+    claim_id: bytes
+    stage: int
+
+
+@dataclass(frozen=True)
+class RatesReplaced:
+    claim_id: bytes
+    era: int
+    rates: int
+
+
+# ---------------------------------------------------------------- DrawBeacon
+
+
+@dataclass(frozen=True)
+class BatchRegistered:
+    batch_id: int
+    batch: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class BatchReanchored:
+    batch_id: int
+    target_block: int
+
+
+@dataclass(frozen=True)
+class RandomnessCaptured:
+    batch_id: int
+    randomness: bytes
+    by: bytes
+
+
+@dataclass(frozen=True)
+class LaneDrawn:
+    batch_id: int
+    index: int
+    verifier: bytes
+    draw: tuple[Any, ...]
+    first_until: int
+    second_until: int
+
+
+@dataclass(frozen=True)
+class PositionOpened:
+    batch_id: int
+    index: int
+    claim_id: bytes
+    sample: int
+    position: int
+    bucket: int
+    drafted: bool
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class FaultShown:
+    batch_id: int
+    index: int
+    guilty: bytes
+    code: int
+    start_hash: bytes
+    round: int
+
+
+@dataclass(frozen=True)
+class DrawMoved:
+    batch_id: int
+    index: int
+    stage: int
+
+
+TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
+    "ModelRegistry": (ModelRegistered,),
+    "StakeVault": (
+        AccountOpened,
+        Staked,
+        ModelServed,
+        UnstakeStarted,
+        Withdrawn,
+        KeyProposed,
+        KeyRotated,
+        StakeLocked,
+        LockReleased,
+        StakeSlashed,
+        Vested,
+        VestedClaimed,
+    ),
+    "LaneEscrow": (
+        LaneOpened,
+        Reserved,
+        EpochOpened,
+        SoloNoticed,
+        SoloEnded,
+        ThawStarted,
+        ThawCancelled,
+        ThawCollected,
+        LaneSettled,
+        LaneSkipped,
+        BatchSettled,
+        Credited,
+        PaidOut,
+        FeeSpent,
+    ),
+    "AlphaLedger": (
+        ClaimRegistered,
+        Counted,
+        VerifierJoined,
+        CaseOpened,
+        CaseAnswered,
+        CaseMoved,
+        RatesReplaced,
+    ),
+    "DrawBeacon": (
+        BatchRegistered,
+        BatchReanchored,
+        RandomnessCaptured,
+        LaneDrawn,
+        PositionOpened,
+        FaultShown,
+        DrawMoved,
+    ),
+}
+
+_STRUCTS: Final[dict[Any, Callable[[Any], Any]]] = {
+    Role: Role,
+    Lane: lambda value: Lane(*value),
+    Claim: lambda value: Claim(*value),
+}
+
+
+def _converters(kind: type[Any]) -> tuple[Callable[[Any], Any], ...]:
+    hints = get_type_hints(kind)
+    return tuple(_STRUCTS.get(hints[field.name], lambda value: value) for field in fields(kind))
+
+
+_BY_NAME: Final = {
+    (contract, kind.__name__): (kind, _converters(kind))
+    for contract, kinds in TYPED.items()
+    for kind in kinds
+}
+
+
+def typed(contract: str, log: DecodedLog) -> Any:
+    """The event's own class, or OtherEvent. AbiMismatch when the chain's event has other fields
+    than this program knows."""
+    known = _BY_NAME.get((contract, log.event))
+    if known is None:
+        return OtherEvent(contract, log.event, log.arguments)
+    kind, converters = known
+    values = list(log.arguments.values())
+    if len(values) != len(converters):
+        raise AbiMismatch(f"{contract}.{log.event} has {len(values)} fields, {kind} has others")
+    return kind(*(convert(value) for convert, value in zip(converters, values, strict=True)))
