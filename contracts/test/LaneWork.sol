@@ -114,11 +114,8 @@ abstract contract LaneWork is Deployed {
         return Records.digest(escrow.domainSeparator(), Records.hash(voucher));
     }
 
-    function _voucher(Work memory work)
-        internal
-        view
-        returns (ILaneEscrow.LaneVoucher memory voucher)
-    {
+    function _voucher(Work memory work) internal view returns (ILaneEscrow.LaneVoucher memory) {
+        ILaneEscrow.LaneVoucher memory voucher;
         voucher.client = work.lane.client;
         voucher.position = work.position;
         voucher.due = uint256(work.dueDrafter) | (uint256(work.dueVerifier) << 128);
@@ -136,6 +133,8 @@ abstract contract LaneWork is Deployed {
             (uint8 v, bytes32 r, bytes32 s) = vm.sign(work.clientKey, digest);
             voucher.clientSignature = abi.encodePacked(r, s, v);
         }
+        // A copy: memory structs are references, and the parties go on working.
+        return abi.decode(abi.encode(voucher), (ILaneEscrow.LaneVoucher));
     }
 
     function _group(Work memory work, ILaneEscrow.LaneVoucher memory voucher)
