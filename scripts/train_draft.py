@@ -25,8 +25,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from node.inference.catalog import DEFAULT_TARGET, default_cache_dir, resolve
+from node.inference.shipped_draft import pack
 from scripts.draft.prompts import Material, training_prompt
-from scripts.draft.run import Recipe, distil
+from scripts.draft.run import RESULT_FILE, Recipe, distil
 from scripts.draft.samples import Job, Sample, Sampler
 from scripts.draft.shards import shard_paths, write_shard
 from scripts.draft.target import Target
@@ -40,6 +41,8 @@ HELDOUT = Path(__file__).parent / "draft" / "heldout.jsonl"
 
 def jobs(target: Target, material: Material, seed: int, first: int) -> Iterator[Job]:
     """Endless sampling jobs from index ``first`` on; the tag is [index, kind]."""
+    if target.assistant_opening is None:
+        raise ValueError("the target has no chat template, so it cannot answer prompts")
     index = first
     while True:
         rng = np.random.default_rng([seed, index])
@@ -61,11 +64,14 @@ def jobs(target: Target, material: Material, seed: int, first: int) -> Iterator[
 
 
 def sample(work: Path, *, hours: float, seed: int, device: str, slots: int) -> None:
-    """Add shards of the target's own text to ``work/samples`` until the time is up."""
+    """Add shards of the target's own text to ``work/samples`` until the time is up.
+
+    Each seed has a folder of its own, so that samplers with different seeds can run side by side.
+    """
     start = time.monotonic()
     target = Target.load(resolve(DEFAULT_TARGET, progress=print).path, device=device)
     material = Material.load(work)
-    folder, state = work / "samples", work / "sampling.json"
+    folder, state = work / "samples" / f"seed-{seed}", work / f"sampling-{seed}.json"
     first = json.loads(state.read_text())["next"] if state.exists() else 0
     sampler = Sampler(
         target.weights,
@@ -85,7 +91,7 @@ def sample(work: Path, *, hours: float, seed: int, device: str, slots: int) -> N
         done = elapsed >= hours * 3600
         if labels >= SHARD_LABELS or (done and pending):
             write_shard(folder, pending)
-            state.write_text(json.dumps({"next": last + 1, "seed": seed}))
+            state.write_text(json.dumps({"next": last + 1}))
             total += labels
             left = max(0.0, hours * 60 - elapsed / 60)
             print(
@@ -119,12 +125,33 @@ def sample_heldout(work: Path, target: Target, *, seed: int, slots: int) -> None
     write_shard(work / "heldout", list(sampler.run(queue)))
 
 
+def export(work: Path, destination: Path) -> None:
+    """Write the newest draft of ``work`` in its shipped form."""
+    state = torch.load(work / RESULT_FILE, map_location="cpu", weights_only=False)
+    record = {
+        "target": DEFAULT_TARGET,
+        "licence": "Apache-2.0",
+        "positions_seen": state["seen"],
+        "steps": state["step"],
+        "recipe": state["recipe"],
+        "curve": [
+            {k: float(f"{v:.4g}") for k, v in point.items() if k != "rate"}
+            for point in state["curve"]
+        ],
+    }
+    config = {k: v for k, v in state["config"].items() if k != "transformers_version"}
+    pack(destination, state["tensors"], config, state["head_ids"], record)
+    size = sum(f.stat().st_size for f in destination.iterdir() if f.suffix != ".md")
+    print(f"wrote {destination}: {size / 1e6:.2f} MB")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stage", choices=("all", "sample", "distil", "export"), default="all")
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--work", type=Path, default=default_cache_dir() / "train")
+    parser.add_argument("--out", type=Path, help="where to export; default WORK/shipped")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
@@ -149,6 +176,8 @@ def main(arguments: list[str] | None = None) -> int:
             take=tuple(options.take), head=options.head, lr=options.lr, seed=options.seed
         )
         distil(work, target, recipe, hours=hours, device=device, resume=options.resume)
+    if options.stage in ("all", "export"):
+        export(work, options.out if options.out is not None else work / "shipped")
     return 0
 
 

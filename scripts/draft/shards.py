@@ -14,9 +14,9 @@ from scripts.draft.samples import Sample
 
 
 def write_shard(folder: Path, samples: list[Sample]) -> Path:
-    """Write the next shard of ``folder``."""
+    """Write the next shard of ``folder``, which no other process may write to."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"shard-{len(shard_paths(folder)):05d}.npz"
+    path = folder / f"shard-{len(list(folder.glob('shard-*.npz'))):05d}.npz"
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         np.savez(
@@ -34,8 +34,8 @@ def write_shard(folder: Path, samples: list[Sample]) -> Path:
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """Shards in the order in which they were written."""
-    return sorted(folder.glob("shard-*.npz"))
+    """Shards of a folder and of those in it, by path."""
+    return sorted(folder.rglob("shard-*.npz"))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class Target:
         tensors: by Hugging Face name, on the device and in the dtype asked for.
         tokenizer: a Hugging Face tokenizer with a chat template.
         user_opening: ids up to where a user's turn begins, the default system turn included.
-        assistant_opening: ids between the end-of-sequence id of a user's turn and the answer.
+        assistant_opening: ids between the end-of-sequence id of a user's turn and the answer; None
+            for a model without a chat template.
     """
 
     config: dict[str, Any]
@@ -32,7 +33,7 @@ class Target:
     weights: Weights
     tokenizer: Any
     user_opening: list[int]
-    assistant_opening: tuple[int, ...]
+    assistant_opening: tuple[int, ...] | None
 
     @property
     def embedding(self) -> Tensor:
@@ -53,6 +54,9 @@ class Target:
         stored = load_file(folder / "model.safetensors")
         tensors = {name: t.to(device=device, dtype=dtype) for name, t in stored.items()}
         tokenizer = AutoTokenizer.from_pretrained(folder)
+        weights = Weights(tensors, Shape.of(config))
+        if tokenizer.chat_template is None:  # a plain language model: text goes on from text
+            return Target(config, tensors, weights, tokenizer, [int(config["bos_token_id"])], None)
         mark = "\x00"
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True
@@ -65,13 +69,16 @@ class Target:
         return Target(
             config,
             tensors,
-            Weights(tensors, Shape.of(config)),
+            weights,
             tokenizer,
             encode(before),
             tuple(encode(after.removeprefix(eos))),
         )
 
     def chat(self, prompt: str) -> list[int]:
-        """Ids of one user's turn, up to where the answer begins."""
+        """Ids of one user's turn, up to where the answer begins; of the bare text for a model
+        without a chat template."""
         turn = self.tokenizer.encode(prompt, add_special_tokens=False)
+        if self.assistant_opening is None:
+            return [*self.user_opening, *turn]
         return [*self.user_opening, *turn, self.eos, *self.assistant_opening]
