@@ -155,33 +155,30 @@ class Libp2pTransport(Switchboard):
         except ValueError:
             return False
 
-    async def listen(self, where: Sequence[str], announce: Sequence[str]) -> None:
+    async def bind(
+        self, where: Sequence[str], announce: Sequence[str]
+    ) -> list[trio.SocketListener]:
         """Binds every address in `where`, or none. Raises ListenError."""
         listeners: list[trio.SocketListener] = []
         bound: list[str] = []
-        try:
-            for text in where:
+        for text in where:
+            try:
                 wanted = parse_endpoint(text)
                 opened = await trio.open_tcp_listeners(wanted.port, host=wanted.host)
-                listeners += opened
-                for listener in opened:
-                    port = listener.socket.getsockname()[1]
-                    here = Endpoint(wanted.protocol, wanted.host, port, self._peer_id)
-                    bound.append(str(here))
-        except (OSError, ValueError) as error:
-            for listener in listeners:
-                await trio.aclose_forcefully(listener)
-            raise ListenError(
-                f"cannot listen on {text}: {error}; is another daemon running there?"
-            ) from error
+            except (OSError, ValueError) as error:
+                for listener in listeners:
+                    await trio.aclose_forcefully(listener)
+                raise ListenError(
+                    f"cannot listen on {text}: {error}; is another daemon running there?"
+                ) from error
+            listeners += opened
+            for listener in opened:
+                port = listener.socket.getsockname()[1]
+                bound.append(str(Endpoint(wanted.protocol, wanted.host, port, self._peer_id)))
         self._endpoints = tuple(announce) or tuple(
             e for e in bound if parse_endpoint(e).host not in ("0.0.0.0", "::")
         )
-        self.bound = tuple(bound)
-        if listeners:
-            self.spawn(partial(trio.serve_listeners, self._inbound, listeners))
-
-    bound: tuple[str, ...] = ()
+        return listeners
 
     # Connections.
 
@@ -219,7 +216,8 @@ class Libp2pTransport(Switchboard):
         stream.upgraded()
         return _SecurePipe(session, stream)
 
-    async def _inbound(self, socket: trio.SocketStream) -> None:
+    async def inbound(self, socket: trio.SocketStream) -> None:
+        """Runs one accepted connection until it ends."""
         host = _host_of(socket)
         open_handshakes = self._handshakes.total()
         if (
@@ -315,10 +313,13 @@ async def open_libp2p_transport(
     for text in announce:
         if address_of_endpoint(text) != transport.address:
             raise ValueError(f"the announced endpoint names another node: {text}")
+    # Before the nursery, which would wrap the error in a group.
+    listeners = await transport.bind(listen, announce)
     async with trio.open_nursery() as nursery:
         transport.start(nursery)
+        if listeners:
+            nursery.start_soon(partial(trio.serve_listeners, transport.inbound, listeners))
         try:
-            await transport.listen(listen, announce)
             yield transport
             transport.stop_links("leaving")
             await transport.wait_links_gone(1.0)

@@ -134,6 +134,12 @@ class PeerLink:
         """Whether requests have a chance on it."""
         return self.closing is None and not self._failure
 
+    def idle_for(self, now: float) -> float:
+        """Seconds since it was of use; 0 while a channel or request is open on it."""
+        if self.channels or self._requests or self._running_requests:
+            self._last_used = now
+        return now - self._last_used
+
     def stop(self, reason: str, status: int = Status.CLOSED) -> None:
         """Ends the link; the peer is told `reason` if it still reads."""
         if self.closing is None:
@@ -265,12 +271,9 @@ class PeerLink:
                 self.closing = self.closing or f"nothing heard for {self.limits.dead_after} s"
                 self._scope.cancel()
                 return
-            if not self.channels and not self._requests and not self._running_requests:
-                if now - self._last_used > self.limits.idle_after:
-                    self.stop("idle")
-                    return
-            else:
-                self._last_used = now
+            if self.idle_for(now) > self.limits.idle_after:
+                self.stop("idle")
+                return
             nonce += 1
             self._pings = {nonce: now}
             self.control(Frame(FrameType.PING, mark=nonce))

@@ -287,10 +287,11 @@ class StartAccept(Message):
 
 @dataclass(frozen=True)
 class DraftRound(Message):
-    """D's window: signed commit, leaves and kept lists, as one opaque frame; and, unsigned, what it
-    cost, so that V can choose the next window."""
+    """D's window for a round: signed commit, leaves and kept lists, as one opaque frame, or empty
+    when D has nothing to propose; and, unsigned, what it cost, so that V can choose the next."""
 
     TAG: ClassVar[int] = 48
+    round: U32
     frame: Annotated[bytes, Variable(MAX_DRAFT_FRAME)]
     made: U16 = 0  # tokens that the time below was spent on
     microseconds: U32 = 0

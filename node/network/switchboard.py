@@ -178,7 +178,7 @@ class Switchboard:
     async def accept(self, pipe: Pipe, remote: bytes) -> None:
         """Runs an inbound link until it ends. The caller has authenticated `remote`."""
         full = len(self._links) >= self.limits.max_links and self._live(remote) is None
-        if full or self._pending_inbound >= self.limits.pending_links:
+        if (full and not self._end_idlest()) or self._pending_inbound >= self.limits.pending_links:
             self.count("links_refused")
             await pipe.abort()
             return
@@ -198,6 +198,18 @@ class Switchboard:
             if pending:
                 self._pending_inbound -= 1
             self._dismiss(link)
+
+    def _end_idlest(self) -> bool:
+        """Makes room by ending the link that has been of no use longest; False if all are."""
+        now = trio.current_time()
+        idle = [link for link in self._links.values() if link.idle_for(now) > 0]
+        if not idle:
+            return False
+        idlest = max(idle, key=lambda link: link.idle_for(now))
+        if idlest.idle_for(now) < self.limits.evict_after:
+            return False
+        idlest.stop("room is needed for others")
+        return True
 
     def _live(self, peer: bytes) -> PeerLink | None:
         for initiator in (True, False):

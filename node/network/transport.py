@@ -165,6 +165,7 @@ class Limits:
 
     Memory that peers can make this node hold is at most `max_inbound` for requests, plus for each
     of `max_links` links one frame being read, `channels_per_peer` windows and one outbound queue.
+    At `max_links`, a link that nobody has used for `evict_after` makes room for a new one.
     """
 
     max_links: int = 256
@@ -182,6 +183,7 @@ class Limits:
     ping_interval: float = 5.0
     dead_after: float = 15.0
     idle_after: float = 600.0
+    evict_after: float = 30.0
     dial_timeout: float = 5.0
     backoff_first: float = 0.1
     backoff_most: float = 5.0

@@ -355,7 +355,7 @@ async def test_a_port_belongs_to_one_daemon() -> None:
         where = f"/ip4/127.0.0.1/tcp/{port}"
         with pytest.raises(ListenError, match=str(port)):
             await check_listen([where])
-        with pytest.RaisesGroup(ListenError, flatten_subgroups=True):
+        with pytest.raises(ListenError, match="another daemon"):
             async with open_libp2p_transport(key(2), [where], TEST_BOUNDS):
                 pytest.fail("bound twice")
     await check_listen([where])

@@ -465,6 +465,15 @@ async def test_links_are_bounded(autojump_clock: MockClock) -> None:
             await c.request(B, ECHO, b"", deadline=1)
         assert b.counters()["links_refused"] == 1
         assert await a.request(B, ECHO, b"", deadline=1)
+        line = await a.open(B, LINE, deadline=1)
+        await trio.sleep(60)
+        with pytest.raises(PeerUnreachable):
+            await c.request(B, ECHO, b"", deadline=1)
+        # A link that is of no use to anybody makes room.
+        line.close()
+        await trio.sleep(31)
+        assert await c.request(B, ECHO, b"", deadline=1)
+        assert b.connected() == (C,)
 
 
 # ---------------------------------------------------------------- lines that fail
