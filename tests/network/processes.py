@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def key(number: int) -> bytes:
 
 @dataclass
 class Peer:
-    process: trio.Process
+    process: subprocess.Popen[bytes]
     address: bytes
     endpoint: str
 
@@ -42,11 +42,11 @@ class Peer:
         return dict(json.loads(raw))
 
 
-@asynccontextmanager
-async def peer(number: int, *, port: int = 0, **options: object) -> AsyncIterator[Peer]:
-    """A node in its own process; it is killed when the block ends."""
+@contextmanager
+def peer_process(number: int, *, port: int = 0, **options: object) -> Iterator[Peer]:
+    """A node in its own process; it is killed when the block ends. Waits until it listens."""
     told = {"key": key(number).hex(), "listen": f"/ip4/127.0.0.1/tcp/{port}", **options}
-    process = await trio.lowlevel.open_process(
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.network.peer_process", json.dumps(told)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -54,18 +54,26 @@ async def peer(number: int, *, port: int = 0, **options: object) -> AsyncIterato
     )
     try:
         assert process.stdout is not None
-        line = b""
-        with trio.fail_after(60):
-            while not line.endswith(b"\n"):
-                data = await process.stdout.receive_some(65536)
-                assert data, "the peer process ended before it listened"
-                line += data
+        line = process.stdout.readline()
+        assert line, "the peer process ended before it listened"
         yield Peer(process, address_of_key(key(number)), json.loads(line)["endpoints"][0])
     finally:
-        with trio.CancelScope(shield=True):
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@asynccontextmanager
+async def peer(number: int, *, port: int = 0, **options: object) -> AsyncIterator[Peer]:
+    """`peer_process` that does not keep the test's own transports waiting meanwhile."""
+    manager = peer_process(number, port=port, **options)
+    entered = await trio.to_thread.run_sync(manager.__enter__)
+    try:
+        yield entered
+    finally:
+        manager.__exit__(None, None, None)
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from node.network.exchange import MessageChannel
 from node.network.memory import MemoryNetwork
 from node.network.messages import (
     BOUNDS,
-    DraftRound,
     Kind,
     Notice,
     Ping,
@@ -85,14 +84,14 @@ async def test_a_line_of_messages(autojump_clock: MockClock) -> None:
 
     async def verify(channel: MessageChannel) -> None:
         while True:
-            draft = await channel.receive()
-            assert isinstance(draft, DraftRound)
-            await channel.send(VerdictRound(draft.frame[::-1]))
+            got = await channel.receive()
+            assert isinstance(got, VerdictRound)
+            await channel.send(VerdictRound(got.frame[::-1]))
 
     async with network.join(A, BOUNDS) as a, network.join(B, BOUNDS) as b:
         exchange.serve_channel(b, Kind.SESSION, verify)
         line = await exchange.open_channel(a, B, Kind.SESSION, deadline=1)
-        await line.send(DraftRound(b"abc"))
+        await line.send(VerdictRound(b"abc"))
         assert await line.receive() == VerdictRound(b"cba")
         with pytest.raises(TypeError, match="RoundCommitted"):
             await line.send(RoundCommitted(bytes(32), 0, b""))

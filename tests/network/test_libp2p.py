@@ -6,6 +6,7 @@ import math
 import random
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -31,7 +32,14 @@ from node.network.libp2p_transport import (
 )
 from node.network.transport import SizeBounds
 from tests.network.peer_process import DEAF, ECHO, LIMITS, LINE, TEST_BOUNDS
-from tests.network.processes import Peer, eventually, here, key, peer
+from tests.network.processes import Peer, eventually, here, key, peer, peer_process
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Peer]:
+    """One process for all tests that leave it as it was."""
+    with peer_process(1) as started:
+        yield started
 
 
 async def tcp(target: Peer | Libp2pTransport) -> trio.SocketStream:
@@ -49,8 +57,8 @@ async def read_to_end(stream: trio.SocketStream) -> bytes:
     return received
 
 
-async def test_echo_across_processes() -> None:
-    async with peer(1) as other, here() as me:
+async def test_echo_across_processes(other: Peer) -> None:
+    async with here() as me:
         me.learn(other.address, [other.endpoint])
         for size in (0, 1, 2048, 100_000, 1_000_000):
             payload = random.Random(size).randbytes(size)
@@ -212,15 +220,14 @@ async def _echo(peer_address: bytes, payload: bytes) -> bytes:
     return payload
 
 
-async def test_an_oversized_frame_ends_the_link_with_its_reason() -> None:
-    async with peer(1) as other:
-        loose = {**TEST_BOUNDS, ECHO: SizeBounds(4_000_000, 4_000_000)}
-        async with open_libp2p_transport(key(9), [], loose, limits=LIMITS) as me:
-            me.learn(other.address, [other.endpoint])
-            with pytest.raises(PeerClosed, match="exceeds its bound of 1100000"):
-                await me.request(other.address, ECHO, bytes(1_100_001), deadline=5)
-            state = await other.state(me)
-            assert state["counters"]["oversize"] == 1
+async def test_an_oversized_frame_ends_the_link_with_its_reason(other: Peer) -> None:
+    loose = {**TEST_BOUNDS, ECHO: SizeBounds(4_000_000, 4_000_000)}
+    async with open_libp2p_transport(key(9), [], loose, limits=LIMITS) as me:
+        me.learn(other.address, [other.endpoint])
+        with pytest.raises(PeerClosed, match="exceeds its bound of 1100000"):
+            await me.request(other.address, ECHO, bytes(1_100_001), deadline=5)
+        state = await other.state(me)
+        assert state["counters"]["oversize"] == 1
 
 
 async def test_garbage_inside_noise_is_counted() -> None:
@@ -305,8 +312,8 @@ async def test_a_frozen_peer_is_noticed_and_stalls_nobody() -> None:
         assert me.counters().get("dead_peers", 0) + me.counters().get("unread_peers", 0) >= 1
 
 
-async def test_a_slow_reader_stalls_its_own_channel_only() -> None:
-    async with peer(1) as other, here() as me:
+async def test_a_slow_reader_stalls_its_own_channel_only(other: Peer) -> None:
+    async with here() as me:
         me.learn(other.address, [other.endpoint])
         deaf = await me.open(other.address, DEAF, deadline=5)
         sent = 0
@@ -321,10 +328,10 @@ async def test_a_slow_reader_stalls_its_own_channel_only() -> None:
         assert await line.receive() == b"x"
 
 
-async def test_a_thousand_requests_with_cancellations() -> None:
+async def test_a_thousand_requests_with_cancellations(other: Peer) -> None:
     rng = random.Random(2)
     done = cancelled = 0
-    async with peer(1) as other, here() as me:
+    async with here() as me:
         me.learn(other.address, [other.endpoint])
         await me.request(other.address, ECHO, b"", deadline=5)
 
