@@ -70,6 +70,7 @@ class ModelConfig:
     device: str = "auto"
     threads: int = 1
     cache_dir: Path | None = None
+    claim: str = ""  # α claim id that the drafter serves under; empty: none
 
 
 @dataclass(frozen=True)

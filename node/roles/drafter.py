@@ -147,8 +147,10 @@ class DrafterRole(Party):
             )
         )
         sent: DraftFrame | None = None
+        asked = -1  # the last round that a window, or none, was sent for
         while not live.state.stopped:
-            if sent is None or sent.commit.round != live.state.round:
+            if asked != live.state.round:
+                asked = live.state.round
                 sent = await self._send_window(live, handle, line, values)
             with trio.move_on_after(self.node.limits.round_seconds) as waited:
                 message = await line.receive()
@@ -180,12 +182,13 @@ class DrafterRole(Party):
         stored = node.journal.secret(slot)
         if stored is not None:
             frame = DraftFrame.from_wire(stored)
-            await line.send(DraftRound(stored))
+            await line.send(DraftRound(state.round, stored))
             return frame
         value = coins.round_value(values, state.round) if values else ZERO32
         coin = DraftCoin(value, state.context) if values else None
         draft = await self.engine.propose(handle, k, coin)
         if not draft.tokens:
+            await line.send(DraftRound(state.round, b""))
             return None
         at = perf_counter()
         leaves = convert.draft_leaves(terms, draft)
@@ -194,7 +197,9 @@ class DrafterRole(Party):
         frame = self._journalled(slot, commit, leaves, draft)
         node.metrics.time("draft", draft.seconds)
         await line.send(
-            DraftRound(frame.to_wire(), min(draft.made, 65535), int(draft.seconds * 1e6))
+            DraftRound(
+                state.round, frame.to_wire(), min(draft.made, 65535), int(draft.seconds * 1e6)
+            )
         )
         await self.engine.draft_ahead(handle, len(leaves) + 1)
         return frame

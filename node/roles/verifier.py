@@ -59,9 +59,11 @@ class WindowPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Drafted:
-    """A window as it came: the frame, and what the drafter says it cost (unsigned)."""
+    """A window as it came: the frame (None: nothing to propose this time), and what the drafter
+    says it cost (unsigned)."""
 
-    frame: DraftFrame
+    round: int
+    frame: DraftFrame | None
     made: int
     seconds: float
     waited: float = 0.0  # how long the verifier had nothing to do
@@ -229,11 +231,11 @@ class VerifierRole(Party):
             return None
         patience = self.node.limits.round_seconds
         while True:
-            frame = self._take_inbox(running)
-            if frame is not None:
+            drafted = self._take_inbox(running)
+            if drafted is not None and (drafted.frame is not None or not must):
                 running.late = 0
                 running.blocked = None
-                return frame
+                return drafted
             if running.drafter_channels == 0:
                 await self._await_drafter(running)
                 continue
@@ -264,6 +266,11 @@ class VerifierRole(Party):
         """The newest frame if it is about the current base and keeps every rule."""
         while running.inbox:
             drafted = running.inbox.pop()
+            if drafted.round != running.live.state.round:
+                self.node.metrics.count("stale_drafts")
+                continue
+            if drafted.frame is None:
+                return drafted
             try:
                 check_draft(running.live.terms, running.live.state, drafted.frame)
                 return drafted
@@ -296,7 +303,9 @@ class VerifierRole(Party):
 
     def _observe(self, running: Running, drafted: Drafted | None, outcome: VerifyOutcome) -> None:
         """Counts and timings, and what the next window is chosen from."""
-        count = len(drafted.frame.leaves) if drafted else 0
+        if drafted is not None and drafted.frame is None:
+            drafted = None
+        count = len(drafted.frame.leaves) if drafted and drafted.frame else 0
         reached = outcome.accepted + outcome.rejected
         self.node.metrics.round(count, outcome.accepted, reached, len(outcome.emitted))
         self.node.metrics.time("verify", outcome.seconds)
@@ -309,7 +318,7 @@ class VerifierRole(Party):
                 drafted=drafted.made if drafted else 0,
                 verify_seconds=outcome.seconds,
                 network_seconds=max(0.0, drafted.waited - drafted.seconds) if drafted else None,
-                bytes=len(drafted.frame.to_wire()) if drafted else 0,
+                bytes=len(drafted.frame.to_wire()) if drafted and drafted.frame else 0,
             )
         )
 
@@ -460,11 +469,12 @@ class VerifierRole(Party):
             if not isinstance(message, DraftRound):
                 continue
             try:
-                frame = DraftFrame.from_wire(message.frame)
+                frame = DraftFrame.from_wire(message.frame) if message.frame else None
             except FrameError as error:
                 channel.channel.fail(str(error))
                 return
-            running.inbox[:] = [Drafted(frame, message.made, message.microseconds / 1e6)]
+            seconds = message.microseconds / 1e6
+            running.inbox[:] = [Drafted(message.round, frame, message.made, seconds)]
             running.notify()
 
     async def _drain(self, channel: MessageChannel) -> None:

@@ -1,0 +1,305 @@
+"""One node as one process: one `trio.run`, one journal, one transport, one role.
+
+Everything that can be wrong is checked before the first port opens (`node check` runs the same
+checks and explains them). The daemon ends in order on SIGINT and SIGTERM: it says goodbye to
+discovery, closes lines, and leaves nothing that the journal does not know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from node import api, logs
+from node.config import ConfigError, NodeConfig
+from node.generation import Generator
+from node.journal import Journal
+from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
+from node.lanewatch import LaneWatch
+from node.network import identity
+from node.network.gossip import Discovery
+from node.network.libp2p_transport import open_libp2p_transport
+from node.network.messages import BOUNDS, Offer, Role
+from node.roles.client import ClientRole, Party
+from node.roles.ports import Node
+from node.serving import Served, serve_drafter, serve_verifier
+from settlement.chain.contracts import Contracts
+from settlement.chain.deploy import connect
+
+ROLE_OF: Final = {
+    "bootstrap": Role.BOOTSTRAP,
+    "client": Role.CLIENT,
+    "drafter": Role.DRAFTER,
+    "verifier": Role.VERIFIER,
+    "auditor": Role.AUDITOR,
+}
+
+
+class AlreadyRunning(ConfigError):
+    """Another daemon uses this data folder: two would sign from one journal."""
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Holds the data folder's lock file; a second daemon on it is refused, whatever its ports."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise AlreadyRunning(
+                f"{folder} is in use by process {holder}; stop it, or give this node another "
+                "data_dir"
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def load_key(config: NodeConfig) -> OperatorKey:
+    """The operator key, unlocked. Raises KeyFault with the way out."""
+    identity_ = config.identity
+    if identity_.password_file is not None:
+        password = password_from_file(identity_.password_file)
+    else:
+        password = password_from_prompt()
+    return read_keystore(identity_.keystore, password)
+
+
+@dataclass
+class Parts:
+    """What a running daemon consists of, for its HTTP views."""
+
+    config: NodeConfig
+    node: Node
+    discovery: Discovery
+    chain: LaneWatch
+    started: float
+    served: Served | None = None
+    generator: Generator | None = None
+    ready: bool = False
+
+
+def main(config: NodeConfig, *, on_ready: Callable[[dict[str, Any]], None]) -> None:
+    """Runs the node until a signal ends it. `on_ready` gets its address, endpoints and API url."""
+    key = load_key(config)
+    with exclusive(config.data_dir):
+        logs.configure(config.log, role=config.role, address=key.address)
+        contracts, _ = connect(config.chain.rpc_url, config.chain.address_book)
+        trio.run(_run, config, key, contracts, on_ready)
+
+
+async def _run(
+    config: NodeConfig,
+    key: OperatorKey,
+    contracts: Contracts,
+    on_ready: Callable[[dict[str, Any]], None],
+) -> None:
+    log = logs.get("daemon")
+    journal = Journal(config.data_dir / "journal.sqlite", durability=config.journal.durability)
+    domain = contracts.domain
+    socket = api.listen(config.api.host, config.api.port)
+    bootstrap = [(identity.address_of_endpoint(text), (text,)) for text in config.network.bootstrap]
+    try:
+        async with open_libp2p_transport(
+            key.secret,
+            config.network.listen,
+            BOUNDS,
+            announce=config.network.announce,
+            deployment=domain.separator,
+        ) as transport:
+            chain = LaneWatch(contracts, config.chain, log)
+            node = Node(
+                address=key.address,
+                key=key.secret,
+                domain=domain,
+                journal=journal,
+                transport=transport,
+                chain=chain,
+                limits=config.limit,
+                prices=config.price,
+                clock=time.time,
+                entropy=os.urandom,
+                log=log,
+            )
+            discovery = Discovery(
+                transport,
+                key.secret,
+                bootstrap=bootstrap,
+                deployment=domain.separator,
+                now_ms=lambda: int(time.time() * 1000),
+                rng=random.SystemRandom(),
+            )
+            parts = Parts(config, node, discovery, chain, time.time())
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_until_signal, nursery.cancel_scope, log)
+                nursery.start_soon(chain.run)
+                nursery.start_soon(discovery.run)
+                offers = await _start_role(parts, contracts, nursery)
+                discovery.announce(offers)
+                nursery.start_soon(api.run, socket, views(parts))
+                parts.ready = True
+                host, port = socket.getsockname()[:2]
+                on_ready(
+                    {
+                        "role": config.role,
+                        "operator": "0x" + key.address.hex(),
+                        "endpoints": list(transport.endpoints()),
+                        "api": f"http://{host}:{port}",
+                    }
+                )
+                log.info("ready", endpoints=transport.endpoints(), api=f"{host}:{port}")
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    parts.ready = False
+                    with trio.move_on_after(2.0, shield=True):
+                        await discovery.leave()
+    finally:
+        socket.close()
+        journal.close()
+        log.info("stopped")
+
+
+async def _start_role(
+    parts: Parts, contracts: Contracts, nursery: trio.Nursery
+) -> tuple[Offer, ...]:
+    """Starts what this node serves; returns what it offers."""
+    config, node = parts.config, parts.node
+    token = contracts.vault.stake_token()
+    if config.role == "verifier":
+        parts.served = await serve_verifier(node, config, contracts, nursery)
+    elif config.role == "drafter":
+        parts.served = await serve_drafter(node, config, contracts, nursery)
+    elif config.role == "client":
+        from node.serving import target_of
+
+        tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
+        client = ClientRole(node, Listing(parts.discovery), tokenizer.token_bytes)
+        parts.generator = Generator(
+            client, tokenizer, manifest, token, config, config.data_dir / "receipts"
+        )
+        nursery.start_soon(_recover, client)
+    if parts.served is None:
+        return (Offer(int(ROLE_OF[config.role]), bytes(32), 0, token, bytes(32)),)
+    return parts.served.offers
+
+
+async def _recover(client: ClientRole) -> None:
+    """Pays for what an earlier run left unsigned, and keeps asking for missing signatures."""
+    await client.recover(patience=5.0)
+    while True:
+        await trio.sleep(5.0)
+        await client.purse.chase(patience=5.0)
+
+
+class Listing:
+    """The client's directory over discovery."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def _parties(self, role: Role, target_model: bytes) -> list[Party]:
+        return [
+            Party(entry.operator, offer)
+            for entry in self._discovery.peers(role, target_model)
+            for offer in entry.offers(role, target_model)
+        ]
+
+    def drafters(self, target_model: bytes) -> list[Party]:
+        return self._parties(Role.DRAFTER, target_model)
+
+    def verifiers(self, target_model: bytes) -> list[Party]:
+        return self._parties(Role.VERIFIER, target_model)
+
+
+async def _until_signal(scope: trio.CancelScope, log: Any) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            log.info("stopping", signal=signal.Signals(number).name)
+            scope.cancel()
+            return
+
+
+# ---------------------------------------------------------------- views
+
+
+def views(parts: Parts) -> api.Views:
+    """What the private port shows of this daemon."""
+
+    def health() -> tuple[bool, dict[str, Any]]:
+        chain = parts.chain.health()
+        peers = len(parts.discovery.peers())
+        ready = parts.ready and chain["ok"]
+        return ready, {
+            "role": parts.config.role,
+            "operator": "0x" + parts.node.address.hex(),
+            "peers": peers,
+            "chain": chain,
+            "uptime": round(time.time() - parts.started, 1),
+            "journal": {"durability": parts.node.journal.durability},
+        }
+
+    def metrics() -> str:
+        lines = parts.node.metrics.prometheus()
+        network = parts.node.transport.counters()
+        for name, value in sorted(network.items()):
+            lines += f"verdraft_network_{name}_total {value}\n"
+        return lines + f"verdraft_peers {len(parts.discovery.peers())}\n"
+
+    def peers() -> list[dict[str, Any]]:
+        return [_peer(parts.discovery, entry) for entry in parts.discovery.peers()]
+
+    def timings() -> dict[str, Any]:
+        return {
+            stage: {
+                "count": timing.count,
+                "total": timing.total,
+                "p50": timing.quantile(0.5),
+                "p90": timing.quantile(0.9),
+            }
+            for stage, timing in parts.node.metrics.timings.items()
+        }
+
+    return api.Views(
+        health,
+        metrics,
+        peers,
+        parts.generator,
+        {"/v1/timings": timings, "/v1/chain": parts.chain.summary},
+    )
+
+
+def _peer(discovery: Discovery, entry: Any) -> dict[str, Any]:
+    announcement = entry.announcement
+    round_trip = discovery.round_trip(entry.operator)
+    return {
+        "operator": "0x" + entry.operator.hex(),
+        "endpoints": list(announcement.endpoints),
+        "expires": announcement.expires_ms / 1000,
+        "round_trip_ms": None if round_trip is None else round(round_trip * 1e3, 2),
+        "offers": [
+            {
+                "role": Role(offer.role).name.lower(),
+                "target_model": "0x" + offer.model_id.hex(),
+                "draft_model": "0x" + offer.draft_model_id.hex(),
+                "price": str(offer.price),
+                "claim": "0x" + offer.claim_id.hex(),
+                "tokens_per_second": None if offer.speed is None else offer.speed / 1000,
+            }
+            for offer in announcement.offers
+        ],
+    }

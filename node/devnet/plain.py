@@ -1,0 +1,63 @@
+"""What the target alone says and how fast, decoded after the network has gone quiet."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from node.inference import catalog
+from node.inference.loading import load_model
+from node.inference.plain import compare, decode_plain
+from node.inference.sampling import SamplingParams
+from node.inference.tokens import Tokenizer
+from node.roles.convert import stop_rules
+from node.roles.receipt import Checked
+from settlement.records import Mode
+
+
+@dataclass(frozen=True)
+class PlainRun:
+    """The same request decoded by the target alone.
+
+    Attributes:
+        lossless: equal, or the first difference lies at a near-tie; None in rejection mode, where
+            only the distribution is promised.
+        near_ties: positions whose two best scores lie within 1e-3.
+    """
+
+    tokens: tuple[int, ...]
+    seconds: float
+    lossless: bool | None
+    near_ties: int
+    difference: str
+
+
+class PlainTarget:
+    """The target model, loaded once, one thread."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        folder = catalog.resolve(name).path
+        self._model = load_model(folder, "float32")
+        self._tokenizer = Tokenizer.load(folder)
+
+    def run(self, checked: Checked) -> PlainRun:
+        """Decodes what the receipt's first order asked for, under its seed."""
+        order = checked.orders[0]
+        started = time.perf_counter()
+        output = decode_plain(
+            self._model,
+            checked.prompt,
+            SamplingParams.from_order(order),
+            stop_rules(order, checked.stops),
+            seed=checked.seeds[0],
+            token_bytes=self._tokenizer.token_bytes,
+        )
+        seconds = time.perf_counter() - started
+        if order.mode == Mode.REJECTION:
+            return PlainRun(tuple(output.tokens), seconds, None, 0, "")
+        found: Any = compare(checked.tokens, output)
+        return PlainRun(tuple(output.tokens), seconds, found.lossless, found.near_ties, str(found))

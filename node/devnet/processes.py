@@ -1,0 +1,190 @@
+"""The devnet's nodes: configurations written, processes started, watched and ended in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from node.config import (
+    ApiConfig,
+    ChainConfig,
+    IdentityConfig,
+    JournalConfig,
+    LimitConfig,
+    ModelConfig,
+    NetworkConfig,
+    NodeConfig,
+    dump,
+)
+from node.devnet.options import DevnetOptions, Operator
+from node.devnet.world import World
+from node.serving import NGRAM
+from settlement.hashing import ZERO32
+
+START_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 10.0
+Say = Callable[[str], None]
+
+
+class NodeDied(RuntimeError):
+    """A node ended by itself; its log's last lines say why."""
+
+
+@dataclass
+class Running:
+    """A node's process and what it said when it was ready."""
+
+    operator: Operator
+    process: subprocess.Popen[bytes]
+    facts: dict[str, Any]
+
+    @property
+    def api(self) -> str:
+        return str(self.facts["api"])
+
+    def get(self, path: str) -> Any:
+        """One of the node's JSON views."""
+        return httpx.get(self.api + path, timeout=10.0).raise_for_status().json()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Fleet:
+    """All node processes of a devnet."""
+
+    def __init__(self, world: World, options: DevnetOptions) -> None:
+        self.world = world
+        self.options = options
+        self.running: dict[str, Running] = {}
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_all(self, say: Say) -> None:
+        """Starts everybody, the bootstrap node first, and waits until all are ready."""
+        operators = self.world.operators
+        first = next(o for o in operators if o.role == "bootstrap")
+        self.launch(first)
+        self.await_ready(first)
+        for operator in operators:
+            if operator is not first:
+                self.launch(operator)
+        for operator in operators:
+            self.await_ready(operator)
+            say(f"{operator.name} ready ({self.running[operator.name].facts['operator']})")
+
+    def launch(self, operator: Operator) -> None:
+        """Writes the configuration and starts the process."""
+        operator.config_file.write_text(dump(self._config(operator)))
+        operator.ready_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "node", "node", "run"]
+        command += ["--config", str(operator.config_file)]
+        command += ["--ready-file", str(operator.ready_file)]
+        with operator.log_file.open("ab") as log:
+            self._started[operator.name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A ^C in the terminal is for the devnet, which ends its nodes in order.
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    def await_ready(self, operator: Operator, seconds: float = START_SECONDS) -> Running:
+        """Waits until the node serves. Raises NodeDied with the end of its log."""
+        process = self._started[operator.name]
+        deadline = time.monotonic() + seconds
+        while not operator.ready_file.exists():
+            if process.poll() is not None:
+                raise NodeDied(f"{operator.name} ended ({process.returncode}): {_tail(operator)}")
+            if time.monotonic() > deadline:
+                raise NodeDied(f"{operator.name} is not ready after {seconds:.0f} s")
+            time.sleep(0.02)
+        facts = json.loads(operator.ready_file.read_text())
+        self.running[operator.name] = Running(operator, process, facts)
+        return self.running[operator.name]
+
+    def restart(self, operator: Operator) -> Running:
+        """Starts a node again from its journal."""
+        self.launch(operator)
+        return self.await_ready(operator)
+
+    def check_alive(self) -> None:
+        """Raises NodeDied if a node ended by itself."""
+        for running in self.running.values():
+            if running.process.poll() is not None:
+                raise NodeDied(f"{running.operator.name} ended: {_tail(running.operator)}")
+
+    def stop_all(self) -> list[str]:
+        """Ends everybody in order; returns the names of those that had to be killed."""
+        stubborn = []
+        for process in self._started.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for name, process in self._started.items():
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                stubborn.append(name)
+                process.kill()
+                process.wait()
+        self._started.clear()
+        self.running.clear()
+        return stubborn
+
+    def client(self) -> Running:
+        return next(r for r in self.running.values() if r.operator.role == "client")
+
+    def of_role(self, role: str) -> list[Running]:
+        return [r for r in self.running.values() if r.operator.role == role]
+
+    def _config(self, operator: Operator) -> NodeConfig:
+        options, world = self.options, self.world
+        first = self.running.get("bootstrap")
+        bootstrap: Sequence[str] = [] if first is None else first.facts["endpoints"]
+        claim = world.claims.get(operator.name, ZERO32)
+        return NodeConfig(
+            role=operator.role,
+            data_dir=operator.folder / "data",
+            identity=IdentityConfig(operator.keystore, operator.password_file),
+            chain=ChainConfig(
+                rpc_url=world.anvil.url,
+                address_book=world.book,
+                confirmations=1,
+                poll_seconds=0.25,
+                settle_idle_seconds=2.0,
+            ),
+            network=NetworkConfig(
+                listen=("/ip4/127.0.0.1/tcp/0",),
+                bootstrap=tuple(bootstrap),
+                added_latency_ms=options.latency_ms,
+            ),
+            api=ApiConfig(),
+            model=ModelConfig(
+                target=options.target,
+                draft=operator.draft or NGRAM,
+                claim="" if claim == ZERO32 else "0x" + claim.hex(),
+            ),
+            limit=LimitConfig(
+                min_window=options.min_window, round_seconds=20.0, resume_seconds=3.0
+            ),
+            journal=JournalConfig(durability="normal"),
+        )
+
+
+def _tail(operator: Operator, lines: int = 15) -> str:
+    try:
+        return "\n".join(operator.log_file.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return "(no log)"

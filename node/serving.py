@@ -1,0 +1,160 @@
+"""What a drafter or verifier puts on the network: models loaded, engines made, offers written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.config import ConfigError, NodeConfig
+from node.inference import catalog
+from node.inference.manifest import manifest_of
+from node.inference.tokens import Tokenizer, require_same_tokens
+from node.network.messages import Offer, PromptDelivery, Role
+from node.roles.ports import Node
+from settlement.hashing import ZERO32
+from settlement.records import Manifest, Order
+
+if TYPE_CHECKING:
+    from node.inference.window import WindowControl
+    from node.roles.drafter import DrafterRole
+    from node.roles.verifier import VerifierRole
+    from settlement.chain.contracts import Contracts
+
+NGRAM = "ngram"
+
+
+@dataclass
+class Served:
+    """A serving role and what it offers."""
+
+    role: DrafterRole | VerifierRole
+    offers: tuple[Offer, ...]
+
+
+def folder_of(config: NodeConfig, name: str) -> Path:
+    """The model's folder, prepared. Raises CatalogError with the way out."""
+    model = config.model
+    hub = not Path(name).exists() and "/" in name
+    return catalog.resolve(
+        name, revision=model.revision if hub else None, cache_dir=model.cache_dir
+    ).path
+
+
+def target_of(config: NodeConfig) -> tuple[Tokenizer, Manifest]:
+    """Tokenizer and manifest of the configured target, without loading its weights."""
+    folder = folder_of(config, config.model.target)
+    manifest = manifest_of(folder, config.model.dtype, cache_dir=config.model.cache_dir)
+    return Tokenizer.load(folder), manifest
+
+
+async def serve_verifier(
+    node: Node, config: NodeConfig, contracts: Contracts, nursery: trio.Nursery
+) -> Served:
+    """Loads the target and starts the verifier role."""
+    from node.inference.loading import load_model
+    from node.inference.sampling import SamplingParams
+    from node.inference.verifier import Verifier
+    from node.inference.window import WindowControl
+    from node.inference.worker import InferenceWorker
+    from node.roles.engines import WorkerTarget
+    from node.roles.verifier import VerifierRole
+
+    worker = InferenceWorker(threads=config.model.threads)
+    tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
+    folder = folder_of(config, config.model.target)
+    model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
+    limits = config.limit
+    context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
+    verifier = Verifier(
+        model,
+        tokenizer,
+        max_sessions=2 * limits.max_sessions,
+        max_tokens=2 * limits.max_sessions * context,
+    )
+
+    def check_prompt(order: Order, delivery: PromptDelivery) -> None:
+        SamplingParams.from_order(order)
+        length = len(delivery.prompt) + order.max_tokens
+        if length > model.context_length:
+            raise ValueError(
+                f"prompt and output take {length} tokens, the context {model.context_length}"
+            )
+        bad = [t for t in (*delivery.prompt, *delivery.output) if t >= model.vocab_size]
+        if bad:
+            raise ValueError(f"token {bad[0]} is outside the vocabulary of {model.vocab_size}")
+
+    def window(order: Order) -> WindowControl:
+        return WindowControl(min(order.max_window, limits.max_window), overlap=True)
+
+    role = VerifierRole(
+        node,
+        WorkerTarget(worker, verifier),
+        frozenset([manifest.model_id]),
+        window,
+        check_prompt,
+    )
+    await nursery.start(role.run)
+    token = await trio.to_thread.run_sync(contracts.vault.stake_token)
+    offer = Offer(int(Role.VERIFIER), manifest.model_id, node.prices.output, token, ZERO32)
+    return Served(role, (offer,))
+
+
+async def serve_drafter(
+    node: Node, config: NodeConfig, contracts: Contracts, nursery: trio.Nursery
+) -> Served:
+    """Makes the drafter (a model or prompt lookup) and starts its role."""
+    from node.inference.lookup import LookupDrafter
+    from node.inference.worker import InferenceWorker
+    from node.roles.drafter import DrafterRole
+    from node.roles.engines import WorkerDrafter
+
+    worker = InferenceWorker(threads=config.model.threads)
+    tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
+    if config.model.draft == NGRAM:
+        draft_id = ZERO32
+        drafter = LookupDrafter(manifest.vocab_size)
+    else:
+        from node.inference.loading import load_model
+        from node.inference.model_drafter import ModelDrafter
+
+        folder = await trio.to_thread.run_sync(folder_of, config, config.model.draft)
+        dtype = config.model.dtype
+        model = await worker.call(load_model, folder, dtype, config.model.device)
+        require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
+        drafter = ModelDrafter(model)
+        draft_id = (await trio.to_thread.run_sync(manifest_of, folder, dtype)).model_id
+    role = DrafterRole(
+        node,
+        WorkerDrafter(worker, drafter),
+        frozenset([draft_id]),
+        frozenset([manifest.model_id]),
+    )
+    await nursery.start(role.run)
+    token = await trio.to_thread.run_sync(contracts.vault.stake_token)
+    offer = Offer(
+        int(Role.DRAFTER),
+        manifest.model_id,
+        node.prices.accepted,
+        token,
+        claim_id(config),
+        None,
+        draft_id,
+    )
+    return Served(role, (offer,))
+
+
+def claim_id(config: NodeConfig) -> bytes:
+    """The α claim that the drafter serves under, as configured; zero for none."""
+    text = config.model.claim
+    if not text:
+        return ZERO32
+    try:
+        raw = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError as error:
+        raise ConfigError(f"model.claim = {text!r}: a claim id in hex") from error
+    if len(raw) != 32:
+        raise ConfigError(f"model.claim = {text!r}: a claim id has 32 bytes")
+    return raw
