@@ -206,8 +206,10 @@ class Anvil:
                 time.sleep(0.01)
 
     def _last_words(self) -> str:
-        text = " / ".join(line for line in list(self._output)[-4:] if line)
-        return text or "it said nothing"
+        lines = [line for line in list(self._output) if line]
+        faults = [at for at, line in enumerate(lines) if line.lower().startswith("error")]
+        words = lines[faults[0] :] if faults else lines[-4:]
+        return " / ".join(words) or "it said nothing"
 
     # ------------------------------------------------------------------ calls
 

@@ -19,6 +19,22 @@ from settlement.chain.rpc import BlockTag, Rpc, unhex
 from settlement.chain.send_journal import Call
 from settlement.records import Claim, Domain, Lane, Manifest
 
+# Solady's libraries revert from assembly, so these stand in no contract's ABI.
+_LIBRARY_ERRORS: Final = Interface(
+    "solady",
+    [
+        {"type": "error", "name": name, "inputs": []}
+        for name in (
+            "TransferFromFailed",
+            "TransferFailed",
+            "ApproveFailed",
+            "ETHTransferFailed",
+            "Overflow",
+            "FullMulDivFailed",
+            "DivFailed",
+        )
+    ],
+)
 _C = TypeVar("_C", bound="Contract")
 UNLIMITED: Final = 2**256 - 1
 
@@ -447,7 +463,7 @@ class Contracts:
         """The wrappers over `addresses` (contract name → 20 bytes; "Token" is the stake token).
         Nothing is read from the chain but its id; `deploy.connect` also checks the code."""
         interfaces = {name: Interface(name, artifact.abi) for name, artifact in artifacts.items()}
-        errors = ErrorBook(interfaces.values())
+        errors = ErrorBook([*interfaces.values(), _LIBRARY_ERRORS])
 
         def wrap(kind: type[_C], name: str, address_name: str = "") -> _C:
             address = addresses.get(address_name or name)
