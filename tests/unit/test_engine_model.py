@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from engine_models import TINY, tiny_draft, tiny_target
+from safetensors import safe_open
 
 from node.inference.architecture import ModelError, UnsupportedModel, read_architecture
 from node.inference.cache import ContextOverflow
@@ -29,20 +30,84 @@ def reference(folder, ids):
         return model(torch.tensor([ids])).logits[0]
 
 
-@pytest.mark.parametrize("which", ["target", "draft"])
-def test_logits_equal_transformers(which):
-    model = tiny_target() if which == "target" else tiny_draft()
-    ids = random_ids(PREFILL_CHUNK + 60, model.vocab_size)
-    want = reference(TINY / which, ids)
+def textbook_llama(folder, ids):
+    """A Llama in float64, written down as in the papers: the logits of every position."""
+    config = json.loads((folder / "config.json").read_text())
+    heads, kv_heads, dim = (
+        config[n] for n in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        w = {name: file.get_tensor(name).double() for name in file.keys()}  # noqa: SIM118
+
+    def norm(x, name):
+        return x * (x.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * w[name]
+
+    def rotate(x):
+        angle = torch.arange(len(ids))[:, None] / 10000.0 ** (torch.arange(0, dim, 2) / dim)
+        cos, sin = angle.cos().double(), angle.sin().double()
+        a, b = x[..., : dim // 2], x[..., dim // 2 :]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def split(x, count):
+        return x.view(len(ids), count, dim).transpose(0, 1)
+
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        at = f"model.layers.{i}."
+        h = norm(x, at + "input_layernorm.weight")
+        q, k, v = (h @ w[f"{at}self_attn.{n}_proj.weight"].T for n in "qkv")
+        q, k = rotate(split(q, heads)), rotate(split(k, kv_heads))
+        k, v = (t.repeat_interleave(heads // kv_heads, 0) for t in (k, split(v, kv_heads)))
+        scores = (q @ k.transpose(1, 2) / dim**0.5).masked_fill(
+            torch.ones(len(ids), len(ids)).triu(1).bool(), -torch.inf
+        )
+        mixed = (scores.softmax(-1) @ v).transpose(0, 1).reshape(len(ids), -1)
+        x = x + mixed @ w[at + "self_attn.o_proj.weight"].T
+        h = norm(x, at + "post_attention_layernorm.weight")
+        gate, up = (h @ w[f"{at}mlp.{n}_proj.weight"].T for n in ("gate", "up"))
+        x = x + (torch.nn.functional.silu(gate) * up) @ w[at + "mlp.down_proj.weight"].T
+    return (norm(x, "model.norm.weight") @ w["model.embed_tokens.weight"].T).float()
+
+
+def check_against(model, ids, want):
+    """Prefill over chunks, then windows of many sizes: all within 1e-4 of `want`."""
     got = model.forward([Span(model.new_cache(), ids, len(ids))])[0].logits
     assert (got - want).abs().max() < 1e-4
-
-    cache, parts, at = model.new_cache(), [], 500
+    cache, parts, at = model.new_cache(), [], len(ids) - 60
     model.forward([Span(cache, ids[:at])])
     for rows in (1, 5, 2, 8, 1, 4, 16, 1, 9, 13):
         parts.append(model.forward([Span(cache, ids[at : at + rows], rows)])[0].logits)
         at += rows
-    assert (torch.cat(parts) - want[500:at]).abs().max() < 1e-4
+    assert (torch.cat(parts) - want[len(ids) - 60 : at]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_logits_equal_the_textbook(which):
+    ids = random_ids(PREFILL_CHUNK + 60, 3072)
+    model = tiny_target() if which == "target" else tiny_draft()
+    check_against(model, ids, textbook_llama(TINY / which, ids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_logits_equal_transformers(which):
+    ids = random_ids(PREFILL_CHUNK + 60, 3072)
+    model = tiny_target() if which == "target" else tiny_draft()
+    check_against(model, ids, reference(TINY / which, ids))
+
+
+@pytest.mark.slow
+def test_the_default_targets_logits_equal_transformers():
+    from node.inference.catalog import CatalogError, resolve
+    from node.inference.tokens import Tokenizer
+
+    try:
+        folder = resolve("smollm2-135m-instruct").path
+    except CatalogError as error:
+        pytest.skip(str(error))
+    text = "The tower is 330 metres tall, about the same height as an 81-storey building. " * 6
+    ids = Tokenizer.load(folder).encode(text)
+    check_against(load_model(folder), ids, reference(folder, ids))
 
 
 SMALL = {
@@ -78,6 +143,7 @@ FAMILY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_family_equals_transformers(name, tmp_path):
     import transformers

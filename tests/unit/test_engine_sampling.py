@@ -22,7 +22,7 @@ logit = st.floats(-40, 40, width=32)
 
 
 @given(st.lists(logit, min_size=1, max_size=8), st.integers(1, 16 * Q16))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_scores_are_the_stated_grid(z, temperature):
     got = sampling.fixed_point(torch.tensor([z], dtype=torch.float32), temperature)[0].tolist()
     for score, value in zip(got, z, strict=True):
@@ -57,7 +57,7 @@ def slow_penalised(z, params, prompt, output):
     st.integers(0, 3),
     st.tuples(st.integers(Q16 // 2, 2 * Q16), st.integers(-Q16, Q16), st.integers(-Q16, Q16)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_penalties_see_exactly_the_text_before_each_row(prompt, output, drafts, first, penalty):
     params = SamplingParams(
         repetition_penalty=penalty[0], presence_penalty=penalty[1], frequency_penalty=penalty[2]
@@ -98,7 +98,7 @@ def slow_kept(scores, top_k, top_p):
     st.integers(0, 12),
     st.sampled_from([1.0, 0.97, 0.8, 0.33, 0.01]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_filters_keep_what_they_should(scores, top_k, top_p):
     params = SamplingParams.from_floats("coupled", 1.0, top_k=top_k, top_p=top_p)
     table = torch.tensor([scores, scores[::-1]])

@@ -21,7 +21,7 @@ from settlement.records import Mode
 COUPLED = SamplingParams.from_floats("coupled")
 
 
-def plain_text(length=40, number=3):
+def plain_text(length=12, number=3):
     target, prompt = tiny_target(), prompts(1)[0]
     out = decode_plain(target, prompt, COUPLED, StopRules(length), seed=seed(number))
     return prompt, out.tokens
@@ -44,14 +44,14 @@ def test_stop_at_every_window_position(kind, pattern):
     for end in range(6, 6 + k + 2):  # the stopping token's index falls on every row of a window
         token = plain[end]
         if kind == "eos":
-            stops = StopRules(40, frozenset({token}))
+            stops = StopRules(30, frozenset({token}))
         elif kind == "length":
             stops = StopRules(end + 1)
         else:
             # Spans the boundary between two tokens, so no single token contains it.
             joined = text(plain[end - 1])[-1:] + text(token)
             try:
-                stops = StopRules(40, strings=(joined.decode(),))
+                stops = StopRules(30, strings=(joined.decode(),))
             except UnicodeDecodeError:
                 continue
         want = StopScanner(stops, text).scan(plain)

@@ -55,7 +55,7 @@ def drafters(plain_tokens):
     }
 
 
-def run(name, prompt, number, drafter_name, window, tokens=24):
+def run(name, prompt, number, drafter_name, window, tokens=13):
     params = SETTINGS[name]
     target = tiny_target()
     stops = StopRules(tokens, target.eos_ids)
@@ -145,7 +145,7 @@ def test_default_target_equals_plain_decoding_on_50_prompts():
 
 def test_seed_decides_the_text_and_the_drafter_does_not():
     prompt, params = prompts(1)[0], SETTINGS["coupled-T1"]
-    stops = StopRules(16)
+    stops = StopRules(8)
     texts = {
         number: {
             tuple(
@@ -164,9 +164,9 @@ def test_seed_decides_the_text_and_the_drafter_does_not():
 def test_a_handed_over_session_goes_on_with_the_same_text():
     """A successor opens with the committed output; positions, noise and penalties go on."""
     target, params = tiny_target(), SETTINGS["coupled-all"]
-    prompt, stops = prompts(1)[0], StopRules(30)
+    prompt, stops = prompts(1)[0], StopRules(18)
     plain = decode_plain(target, prompt, params, stops, seed=seed(9))
-    for handed in (1, 13, 29):
+    for handed in (1, 9, 17):
         verifier = tiny_verifier()
         session = verifier.open(
             b"n", prompt, params, stops, seed=seed(9), output_ids=plain.tokens[:handed]
@@ -209,16 +209,16 @@ def test_an_auditor_replays_every_figure():
             tiny_drafter(),
             prompt,
             params,
-            StopRules(80),
+            StopRules(40),
             FixedWindow(4),
             seed=seed(2),
             fingerprints=True,
         )
         figures = [o for _, r in got.rounds for o in r.decision.outcomes]
         prints = [f for _, r in got.rounds for f in r.fingerprints]
-        assert len(prints) == len(got.tokens) == 80
-        seen = list(replay(target, prompt, got.tokens, params, seed(2), chunk=32))
-        assert [r.position for r in seen] == list(range(80))
+        assert len(prints) == len(got.tokens) == 40
+        seen = list(replay(target, prompt, got.tokens, params, seed(2), chunk=16))
+        assert [r.position for r in seen] == list(range(40))
         for word, outcome, fingerprint in zip(seen, figures, prints, strict=True):
             y = word.row.choose(params.mode, seed(2), word.position)[0]
             assert y == outcome.token
@@ -229,14 +229,14 @@ def test_an_auditor_replays_every_figure():
             assert word.row.margin(seed(2), word.position, params.mode, (y + 1) % 3072) <= 0
         spread = [distance(a, b) for a, b in itertools.pairwise(prints)]
         assert min(spread) > 1000  # other states are far away
-        tail = list(replay(target, prompt, got.tokens, params, seed(2), first=75))
-        assert [t.position for t in tail] == list(range(75, 80))
+        tail = list(replay(target, prompt, got.tokens, params, seed(2), first=35))
+        assert [t.position for t in tail] == list(range(35, 40))
 
 
 def test_batched_sessions_say_what_each_says_alone():
     verifier, params = tiny_verifier(), SETTINGS["coupled-top-p"]
     texts = prompts(5)
-    stops = [StopRules(n) for n in (9, 30, 17, 24, 12)]
+    stops = [StopRules(n) for n in (5, 18, 11, 14, 7)]
     want = [
         decode_plain(tiny_target(), p, params, s, seed=seed(i)).tokens
         for i, (p, s) in enumerate(zip(texts, stops, strict=True))
@@ -247,7 +247,7 @@ def test_batched_sessions_say_what_each_says_alone():
     ]
     drafting = [tiny_drafter().open(p, params, seed=seed(i)) for i, p in enumerate(texts)]
     out: list[list[int]] = [[] for _ in texts]
-    for step in range(40):
+    for step in range(24):
         live = [i for i, s in enumerate(sessions) if not s.ended]
         work = [
             (
