@@ -143,6 +143,12 @@ def test_a_draw_is_the_cumulative_search(values: list[int], coin_value: int) -> 
     assert sum(values[:index]) <= target < sum(values[: index + 1])
 
 
+def test_the_last_coin_draws_the_last_unit() -> None:
+    assert sample_masses(np.array([5, 1], dtype=np.uint64), MASS_TOTAL) == 1
+    assert sample_masses(np.array([MASS_TOTAL - 1, 1], dtype=np.uint64), MASS_TOTAL) == 1
+    assert sample_masses(np.array([0, 1, 5], dtype=np.uint64), 0) == 1
+
+
 def test_masses_past_64_bits_and_longer_coins_are_refused() -> None:
     with pytest.raises(MassError, match="past"):
         sample_masses(np.array([MASS_TOTAL, 1], dtype=np.uint64), 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
@@ -62,6 +64,14 @@ def test_the_logarithm_is_below_the_true_one_by_at_most_its_bound(x: int) -> Non
         assert ln_vector_q31(np.array([x])).tolist() == [ln_q31(x)]
 
 
+def test_the_upper_bound_is_one() -> None:
+    # Close to an integer only the error's own allowance keeps the bound above.
+    tight = [x for x in range(1, 60_000) if 0 < (math.log(x) * 2**20) % 1 < 1 / 512]
+    assert len(tight) > 50
+    for x in tight:
+        assert ln_up_q20(x) >= mpmath.ln(x) * 2**20
+
+
 def test_the_logarithm_never_falls() -> None:
     for bit in range(1, 64):
         around = range(max(1, (1 << bit) - 40), (1 << bit) + 40)
@@ -113,17 +123,18 @@ def test_philox_gives_the_published_answers(
     assert " ".join(f"{int(word):08x}" for word in philox4x32(words_in, key)) == expected
 
 
-def test_key_and_counter_are_laid_out_as_specified() -> None:
-    digest = keccak(b"verdraft/noise/1" + SEED + (7).to_bytes(8, "big"))
+@pytest.mark.parametrize("position", [0, 7, 2**32 + 7, 2**64 - 1])
+def test_key_and_counter_are_laid_out_as_specified(position: int) -> None:
+    digest = keccak(b"verdraft/noise/1" + SEED + position.to_bytes(8, "big"))
     be = [int.from_bytes(digest[4 * i : 4 * i + 4], "big") for i in range(5)]
-    at = PositionKey.of(SEED, 7)
+    at = PositionKey.of(SEED, position)
     assert at.key == (be[0], be[1])
     assert at.counter == (be[2], be[3], be[4])
     for token in (0, 1, 6, 7, 2**32 - 1):
         counter = tuple(np.uint64(word) for word in (token >> 1, *be[2:]))
         x = [int(word) for word in philox4x32(counter, at.key)]
         half = 2 * (token & 1)
-        assert uniform_bits(SEED, 7, [token]).tolist() == [x[half] << 32 | x[half + 1]]
+        assert uniform_bits(SEED, position, [token]).tolist() == [x[half] << 32 | x[half + 1]]
 
 
 # ---------------------------------------------------------------- the noise
