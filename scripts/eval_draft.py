@@ -36,8 +36,10 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from node.inference.catalog import DEFAULT_DRAFT, DEFAULT_TARGET, resolve
+from node.inference.loading import load_model as load_for_node
+from node.inference.model import Span
 from scripts.draft import alpha
-from scripts.draft.llama import SlotCache, Weights, forward, rotary_table
+from scripts.draft.llama import Weights, forward, rotary_table
 from scripts.draft.samples import Job, Sampler
 from scripts.draft.target import Target
 
@@ -73,19 +75,14 @@ class Model:
     head: torch.Tensor
     ids: np.ndarray | None
 
-    def distributions(self, tokens: list[int], first: int, temperature: float) -> np.ndarray:
-        """(len(tokens) - first, vocabulary) float64: law of each token from ``first`` on."""
+    def logits(self, tokens: list[int], first: int) -> torch.Tensor:
+        """(len(tokens) - first, head) float64: for each token from ``first`` on, what came
+        before it."""
         x = F.embedding(torch.tensor([tokens[:-1]]), self.embedding)
         tables = rotary_table(self.weights.shape, len(tokens), x.device)
         with torch.no_grad():
             hidden = forward(self.weights, x, *tables)[0, first - 1 :]
-            logits = F.linear(hidden, self.head).double() / temperature
-        probability = logits.softmax(-1).numpy()
-        if self.ids is None:
-            return probability
-        full = np.zeros((len(probability), self.embedding.shape[0]))
-        full[:, self.ids] = probability
-        return full
+            return F.linear(hidden, self.head).double()
 
 
 def load_model(folder: Path, draft_vocab: Path | None, dtype: torch.dtype) -> Model:
@@ -103,30 +100,37 @@ def judge(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
     """Entropy, acceptance by rule, acceptance given the token, and the n-gram drafter's."""
     whole, first = prompt + tokens, len(prompt)
-    p1 = target.distributions(whole, first, 1.0)
-    entropy = -(p1 * np.log(np.maximum(p1, 1e-300))).sum(-1)
+    wanted, drafted = target.logits(whole, first), draft.logits(whole, first)
+    log_p = wanted.log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1).numpy()
     guesses = [alpha.lookup(whole[: first + i]) for i in range(len(tokens))]
+    ids = np.arange(wanted.shape[1]) if draft.ids is None else draft.ids.astype(np.int64)
     if temperature == 0:
-        q = draft.distributions(whole, first, 1.0)
-        agree = (p1.argmax(-1) == q.argmax(-1)).astype(float)
+        best = ids[drafted.argmax(-1).numpy()]
+        agree = (wanted.argmax(-1).numpy() == best).astype(float)
         # Follows the text that was put out, so a near-tie that fell otherwise counts as a miss.
-        given = (q.argmax(-1) == np.array(tokens)).astype(float)
+        given = (best == np.array(tokens)).astype(float)
         ngram = np.array(
             [np.nan if g is None else float(g == t) for g, t in zip(guesses, tokens, strict=True)]
         )
         return entropy, {"greedy": agree}, {"greedy": given}, ngram
-    p = target.distributions(whole, first, temperature)
-    q = draft.distributions(whole, first, temperature)
+    whole_p = (wanted / temperature).softmax(-1).numpy()
+    # Ids that the draft cannot propose only count by their mass, under either rule: they are taken
+    # together in one last column, where q is 0.
+    inside = whole_p[:, ids]
+    p = np.concatenate([inside, np.maximum(1.0 - inside.sum(1, keepdims=True), 0.0)], axis=1)
+    q = np.pad((drafted / temperature).softmax(-1).numpy(), ((0, 0), (0, 1)))
     joint = np.stack([alpha.coupled_joint(a, b) for a, b in zip(p, q, strict=True)])
-    row = np.arange(len(tokens))
-    out = np.array(tokens)
+    column = np.full(whole_p.shape[1], len(ids))
+    column[ids] = np.arange(len(ids))
+    row, out = np.arange(len(tokens)), column[np.array(tokens)]
     mass = np.maximum(p[row, out], 1e-300)
     rules = {"rejection": alpha.rejection(p, q), "coupled": joint.sum(-1)}
     given = {
         "rejection": np.minimum(1.0, q[row, out] / mass),
         "coupled": np.minimum(1.0, joint[row, out] / mass),
     }
-    ngram = np.array([np.nan if g is None else p[i, g] for i, g in enumerate(guesses)])
+    ngram = np.array([np.nan if g is None else whole_p[i, g] for i, g in enumerate(guesses)])
     return entropy, rules, given, ngram
 
 
@@ -176,23 +180,27 @@ def ngram_rows(answers: list[Answer], rng: np.random.Generator) -> dict[str, Any
     }
 
 
-def forward_times(
-    target: Model, draft: Model, dtype: torch.dtype, runs: int = 15
-) -> dict[str, float]:
-    """Median milliseconds of one cached step, window 1, head included, after 128 tokens."""
-    out = {}
-    for name, model in (("target", target), ("draft", draft)):
-        cache = SlotCache(model.weights, 1, 256, dtype)
-        cache.prefill(0, model.embedding[torch.arange(100, 228)])
-        times = []
+def forward_times(target: Path, draft: Path, runs: int = 21) -> dict[str, dict[str, float]]:
+    """Median milliseconds of the node's own forward pass for one token after 128, by dtype.
+
+    Target and draft take turns, so that what else the machine does falls on both.
+    """
+    out: dict[str, dict[str, float]] = {}
+    for dtype in ("bfloat16", "float32"):
+        models = {"target": load_for_node(target, dtype), "draft": load_for_node(draft, dtype)}
+        caches = {name: model.new_cache() for name, model in models.items()}
+        times: dict[str, list[float]] = {name: [] for name in models}
+        for name, model in models.items():
+            model.forward([Span(caches[name], list(range(100, 228)))])
         for _ in range(runs):
-            cache.lengths[0] = 128
-            begin = time.perf_counter()
-            with torch.no_grad():
-                F.linear(cache.step(model.embedding[torch.tensor([100])]), model.head)
-            times.append(time.perf_counter() - begin)
-        out[name] = float(np.median(times) * 1e3)
-    return out | {"ratio": out["target"] / out["draft"]}
+            for name, model in models.items():
+                begin = time.perf_counter()
+                model.forward([Span(caches[name], [100])])
+                times[name].append(time.perf_counter() - begin)
+                caches[name].truncate(128)
+        out[dtype] = {name: float(np.median(t) * 1e3) for name, t in times.items()}
+        out[dtype]["ratio"] = out[dtype]["target"] / out[dtype]["draft"]
+    return out
 
 
 def show(report: dict[str, Any]) -> None:
@@ -215,11 +223,12 @@ def show(report: dict[str, Any]) -> None:
         for row in report["rates"]:
             cells = (f"{row[part][k]['value']:.3f}" for k in keys)
             print(f"| T={row['temperature']:g} {row['rule']} | " + " | ".join(cells) + " |")
-    times = report["milliseconds"]
-    print(
-        f"\none step, window 1: target {times['target']:.1f} ms, draft {times['draft']:.1f} ms, "
-        f"1/{times['ratio']:.1f}"
-    )
+    print()
+    for dtype, times in report["milliseconds"].items():
+        print(
+            f"one token, {dtype}: target {times['target']:.1f} ms, draft {times['draft']:.1f} ms, "
+            f"1/{times['ratio']:.1f}"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -256,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seed": options.seed,
         "rates": [],
         "ngram": [],
-        "milliseconds": forward_times(target, draft, dtype),
+        "milliseconds": forward_times(source.path, drafted.path),
     }
     for temperature in options.temperatures:
         rng = np.random.default_rng([options.seed, int(temperature * 1000)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,7 @@ def test_preparing_happens_once_however_many_ask(tmp_path: Path) -> None:
 
     def build(folder: Path) -> None:
         built.append(folder)
+        time.sleep(0.3)  # so that the others look while it is not there yet
         _folder(folder)
 
     def ask() -> None:
