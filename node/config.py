@@ -37,8 +37,8 @@ class ChainConfig:
     confirmations: int = 1
     poll_seconds: float = 1.0
     max_fee_gwei: float = 100.0
-    settle_after_tokens: int = 4096
-    settle_idle_seconds: float = 30.0
+    settle_idle_seconds: float = 3600.0  # a lane that has lain still for so long is settled
+    token_per_wei: float = 1.0  # what a wei of gas is worth in the token's smallest units
 
 
 @dataclass(frozen=True)

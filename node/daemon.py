@@ -21,11 +21,12 @@ from typing import Any, Final
 import trio
 
 from node import api, logs
+from node.chainwatch import ChainWatch
+from node.commands._wallet import send_journal_path
 from node.config import ConfigError, NodeConfig
 from node.generation import Generator
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
-from node.lanewatch import LaneWatch
 from node.network import identity
 from node.network.gossip import Discovery
 from node.network.libp2p_transport import open_libp2p_transport
@@ -33,8 +34,12 @@ from node.network.messages import BOUNDS, Offer, Role
 from node.roles.client import ClientRole, Party
 from node.roles.ports import Node
 from node.serving import Served, serve_drafter, serve_verifier
+from node.settling import SettlingDesk, VoucherShelf
 from settlement.chain.contracts import Contracts
 from settlement.chain.deploy import connect
+from settlement.chain.fees import FeePolicy
+from settlement.chain.send_journal import SqliteSendJournal
+from settlement.chain.sender import Sender
 
 ROLE_OF: Final = {
     "bootstrap": Role.BOOTSTRAP,
@@ -86,7 +91,7 @@ class Parts:
     config: NodeConfig
     node: Node
     discovery: Discovery
-    chain: LaneWatch
+    chain: ChainWatch
     started: float
     served: Served | None = None
     generator: Generator | None = None
@@ -98,14 +103,15 @@ def main(config: NodeConfig, *, on_ready: Callable[[dict[str, Any]], None]) -> N
     key = load_key(config)
     with exclusive(config.data_dir):
         logs.configure(config.log, role=config.role, address=key.address)
-        contracts, _ = connect(config.chain.rpc_url, config.chain.address_book)
-        trio.run(_run, config, key, contracts, on_ready)
+        contracts, book = connect(config.chain.rpc_url, config.chain.address_book)
+        trio.run(_run, config, key, contracts, book.first_block, on_ready)
 
 
 async def _run(
     config: NodeConfig,
     key: OperatorKey,
     contracts: Contracts,
+    first_block: int,
     on_ready: Callable[[dict[str, Any]], None],
 ) -> None:
     log = logs.get("daemon")
@@ -121,7 +127,8 @@ async def _run(
             announce=config.network.announce,
             deployment=domain.separator,
         ) as transport:
-            chain = LaneWatch(contracts, config.chain, log)
+            chain = ChainWatch(contracts, config.chain, config.data_dir, first_block, log)
+            await chain.catch_up()
             node = Node(
                 address=key.address,
                 key=key.secret,
@@ -193,9 +200,41 @@ async def _start_role(
             client, tokenizer, manifest, token, config, config.data_dir / "receipts"
         )
         nursery.start_soon(_recover, client)
+    if config.role in ("verifier", "drafter"):
+        nursery.start_soon(_settle, parts, contracts)
     if parts.served is None:
         return (Offer(int(ROLE_OF[config.role]), bytes(32), 0, token, bytes(32)),)
     return parts.served.offers
+
+
+async def _settle(parts: Parts, contracts: Contracts) -> None:
+    """Brings this node's vouchers to the chain, through the key's one sender."""
+    config, node = parts.config, parts.node
+    sender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
+    desk = SettlingDesk(
+        contracts,
+        sender,
+        parts.chain,
+        VoucherShelf(node.journal, node.domain),
+        node.journal,
+        config.chain,
+        config.role,
+        node.clock,
+        node.log,
+    )
+    await desk.run()
+
+
+def sender_of(config: NodeConfig, node: Node, contracts: Contracts) -> Sender:
+    """The key's sender; its journal lies beside the keystore, where commands find it too."""
+    path = send_journal_path(config.identity.keystore, node.address, contracts.chain_id)
+    return Sender(
+        contracts.rpc,
+        node.key,
+        SqliteSendJournal(path),
+        errors=contracts.errors,
+        fees=FeePolicy(cap=round(config.chain.max_fee_gwei * 10**9)),
+    )
 
 
 async def _recover(client: ClientRole) -> None:

@@ -107,6 +107,7 @@ class StoredVoucher:
     verifier: bytes
     drafter: bytes
     leaves: bytes
+    made: float = 0.0  # when it was journalled, unix seconds; set by the journal
 
 
 class Journal:
@@ -333,8 +334,8 @@ class Journal:
         """Vouchers, oldest first; of one lane if given."""
         where, args = ("", ()) if lane is None else ("WHERE lane = ? ", (lane,))
         rows = self._db.execute(
-            "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, leaves "
-            f"FROM vouchers {where}ORDER BY made, leaf_count",
+            "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, "
+            f"leaves, made FROM vouchers {where}ORDER BY made, leaf_count",
             args,
         ).fetchall()
         return [StoredVoucher(*row) for row in rows]

@@ -163,7 +163,8 @@ class Fleet:
                 address_book=world.book,
                 confirmations=1,
                 poll_seconds=0.25,
-                settle_idle_seconds=2.0,
+                settle_idle_seconds=1.0,
+                token_per_wei=1e-6,
             ),
             network=NetworkConfig(
                 listen=("/ip4/127.0.0.1/tcp/0",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import tempfile
@@ -9,20 +10,29 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from node.commands import CommandError
+from node.devnet import books
 from node.devnet.options import DevnetOptions
 from node.devnet.processes import Fleet, NodeDied
+from node.devnet.report import Report, overhead, print_report, session_entry, sums_of
 from node.devnet.sessions import GenerationFailed, generate, request_of, round_line
-from node.devnet.world import build
+from node.devnet.world import World, build
+from node.roles.frames import Round
+from node.roles.receipt import ReceiptError, verify
+
+SETTLE_SECONDS: Final = 60.0
+OPEN_SECONDS: Final = 60.0
 
 
 def say(line: str) -> None:
+    """Progress: standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def show(line: str = "") -> None:
+    """Results: standard output."""
     print(line, flush=True)
 
 
@@ -46,17 +56,12 @@ def _on_terminate(_number: int, _frame: Any) -> None:
 def run(options: DevnetOptions) -> int:
     """Runs a devnet. Returns the exit code; whatever happens, nothing is left running."""
     signal.signal(signal.SIGTERM, _on_terminate)
-    started = time.monotonic()
     with _folder(options) as folder:
         world = build(options, folder, say)
         fleet = Fleet(world, options)
         try:
-            fleet.start_all(say)
-            say(f"all nodes are up after {time.monotonic() - started:.1f} s")
-            results = run_sessions(fleet, options)
-            if options.serve:
-                serve(fleet)
-        except (NodeDied, GenerationFailed) as error:
+            return _run_in(world, fleet, options)
+        except (NodeDied, GenerationFailed, ReceiptError) as error:
             say(f"verdraft devnet: {error}")
             return 1
         finally:
@@ -64,7 +69,49 @@ def run(options: DevnetOptions) -> int:
             if stubborn:
                 say(f"had to kill {', '.join(stubborn)}")
             world.anvil.stop()
-    return 0
+
+
+def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
+    started = time.monotonic()
+    fleet.start_all(say)
+    say(f"all nodes are up after {time.monotonic() - started:.1f} s")
+    report = Report(contracts={k: "0x" + v.hex() for k, v in addresses(world).items()})
+    results = run_sessions(fleet, options)
+    if options.serve:
+        serve(fleet)
+    chain = books.ChainReader(world)
+    say("settling")
+    await_settled(world, fleet, chain, results)
+    say("opening what is drawn")
+    await_opened(fleet, chain)
+    timings, wire = gather_timings(fleet)
+    client = fleet.client().operator
+    fleet.stop_all()
+    say("withdrawing")
+    earned = books.accounts(world)
+    books.withdraw_all(world, world.operators)
+    fill(report, world, options, results, chain, client.folder / "data" / "journal.sqlite")
+    for name, account in books.accounts(world).items():
+        report.accounts[name] = {**account, "earned": earned[name]["payable"]}
+    report.conservation = books.conservation(world)
+    report.overhead = overhead(timings, wire)
+    print_report(report, show)
+    if options.json is not None:
+        options.json.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+        say(f"wrote {options.json}")
+    return 0 if healthy(report) else 1
+
+
+def addresses(world: World) -> dict[str, bytes]:
+    contracts = world.contracts
+    return {
+        "token": contracts.token.address,
+        "registry": contracts.registry.address,
+        "vault": contracts.vault.address,
+        "escrow": contracts.escrow.address,
+        "ledger": contracts.ledger.address,
+        "beacon": contracts.beacon.address,
+    }
 
 
 def run_sessions(fleet: Fleet, options: DevnetOptions) -> list[dict[str, Any]]:
@@ -81,18 +128,104 @@ def run_sessions(fleet: Fleet, options: DevnetOptions) -> list[dict[str, Any]]:
             on_note=lambda note: show(f"  · {note}"),
         )
         fleet.check_alive()
-        show(f"  → {done['text']!r}")
+        show(f"  → {done['text']}")
         results.append({"prompt": wanted["prompt"], **done})
     return results
 
 
 def serve(fleet: Fleet) -> None:
-    """Stays up until ^C."""
-    show(f"\nserving; ask with: verdraft ask 'your prompt' --api {fleet.client().api}")
-    show("stop with ^C")
+    """Stays up until ^C; then the run goes on to settle."""
+    show(f"\nserving; in another terminal: verdraft ask 'your prompt' --api {fleet.client().api}")
+    show("^C settles, shows the books and ends everything")
     try:
         while True:
-            time.sleep(1.0)
+            time.sleep(0.5)
             fleet.check_alive()
     except KeyboardInterrupt:
-        say("stopping")
+        say("no more prompts")
+
+
+def await_settled(
+    world: World, fleet: Fleet, chain: books.ChainReader, results: list[dict[str, Any]]
+) -> None:
+    """Waits until every lane that was used has settled its last voucher."""
+    wanted = set()
+    for done in results:
+        data = json.loads(Path(done["receipt_path"]).read_text())
+        wanted |= {(v["voucher"]["lane"], v["voucher"]["root"]) for v in data["vouchers"]}
+    # A voucher is covered by any later one of its lane.
+    last = dict(sorted(wanted, key=lambda pair: pair[1]))
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        settled = {"0x" + item.event.lane.hex() for item in chain.of(books.LaneSettled)}
+        owed = [
+            name
+            for name, account in books.accounts(world).items()
+            if account["role"] in ("drafter", "verifier") and int(account["payable"]) == 0
+        ]
+        if set(last) <= settled:
+            return
+        if time.monotonic() > deadline:
+            raise NodeDied(
+                f"lanes {sorted(set(last) - settled)} are not settled after "
+                f"{SETTLE_SECONDS:.0f} s (nothing payable yet: {', '.join(owed)})"
+            )
+        fleet.check_alive()
+        time.sleep(0.25)
+
+
+def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
+    """Waits until every drawn position is opened."""
+
+
+def gather_timings(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], list[float]]:
+    """Per role the stage timings of the node that worked most; round trips in seconds."""
+    timings: dict[str, dict[str, Any]] = {}
+    wire: list[float] = []
+    for role in ("client", "drafter", "verifier"):
+        found = [running.get("/v1/timings") for running in fleet.of_role(role)]
+        timings[role] = max(found, key=lambda t: t.get("check", t.get("round", {})).get("count", 0))
+        for running in fleet.of_role(role):
+            for peer in running.get("/v1/peers"):
+                if peer["round_trip_ms"] is not None:
+                    wire.append(peer["round_trip_ms"] / 1e3)
+    return timings, wire
+
+
+def fill(
+    report: Report,
+    world: World,
+    options: DevnetOptions,
+    results: list[dict[str, Any]],
+    chain: books.ChainReader,
+    journal: Path,
+) -> None:
+    """Receipts verified, texts decoded again by the target alone, the chain's books read."""
+    from node.devnet.plain import PlainTarget
+
+    say("decoding the same prompts with the target alone")
+    target = PlainTarget(options.target)
+    rounds: list[Round] = []
+    for done in results:
+        data = json.loads(Path(done["receipt_path"]).read_text())
+        checked = verify(data)
+        report.sessions.append(session_entry(done, checked, target.run(checked)))
+        rounds += [
+            Round.from_wire(bytes.fromhex(entry["frames"]))
+            for session in data["sessions"]
+            for entry in session["rounds"]
+        ]
+    report.sums = sums_of(rounds)
+    report.settlements = chain.settlements(books.vouchers_of(journal))
+    report.draws = chain.draws()
+    report.faults = chain.faults()
+
+
+def healthy(report: Report) -> bool:
+    """Whether everything that must hold did: text, receipts, money, draws."""
+    return (
+        all(entry["lossless_check"] is not False and entry["paid"] for entry in report.sessions)
+        and bool(report.conservation["ok"])
+        and report.draws["opened"] == report.draws["samples"]
+        and not report.faults
+    )

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 import trio
 
 from node.network import exchange
-from node.network.discovery import Entry, Intake, PeerTable, sign_announcement
+from node.network.discovery import (
+    MAX_LIFETIME_MS,
+    Entry,
+    Intake,
+    PeerTable,
+    sign_announcement,
+)
 from node.network.errors import MalformedFrame, NetworkError, Refused
 from node.network.framing import Status
 from node.network.messages import (
@@ -50,6 +56,15 @@ class GossipPace:
     deadline: float = 3.0
     settle: float = 0.02
     per_peer_rate: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.refresh <= self.lifetime / 2:
+            raise ValueError(
+                f"refresh every {self.refresh} s would let an announcement of {self.lifetime} s "
+                "expire between two; use at most half of the lifetime"
+            )
+        if self.lifetime * 1000 > MAX_LIFETIME_MS:
+            raise ValueError(f"a lifetime of {self.lifetime} s is over the protocol's bound")
 
 
 class Discovery:

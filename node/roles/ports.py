@@ -43,10 +43,6 @@ class ChainView(Protocol):
         """The lane's state; an empty one if it was never reserved."""
         ...
 
-    def staked(self, operator: bytes, role: str) -> int:
-        """The operator's lockable stake in that role."""
-        ...
-
     async def refresh(self, lane: Lane) -> LaneView:
         """Reads the lane now. Raises ChainUnavailable when the chain does not answer."""
         ...

@@ -51,9 +51,6 @@ class TableChain:
     def lane(self, lane: Lane) -> LaneView:
         return self.views.get(lane.id, LaneView(self.reserve))
 
-    def staked(self, operator: bytes, role: str) -> int:
-        return 10**30
-
     async def refresh(self, lane: Lane) -> LaneView:
         await trio.lowlevel.checkpoint()
         return self.lane(lane)

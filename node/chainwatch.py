@@ -1,0 +1,205 @@
+"""The confirmed chain as a node sees it: lanes, settlements and draws, followed by events.
+
+One background task reads confirmed blocks in a worker thread and hands their events to whoever
+listens; a reorganisation takes back what it undid. Lane states are read when a role asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import trio
+
+from node.config import ChainConfig
+from node.roles.ports import ChainUnavailable, LaneView
+from settlement.chain.contracts import Contracts, Role
+from settlement.chain.errors import ChainError
+from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled
+from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
+from settlement.chain.lanes import Position, VoucherUnknown, epoch_of
+from settlement.hashing import ZERO32
+from settlement.records import Lane, Voucher
+
+SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is not ready
+_LOW_128: Final = (1 << 128) - 1
+_BEHIND: Final = 4
+_DRAWABLE: Final = 8
+Listener = Callable[[ChainEvent], None]
+
+
+@dataclass(frozen=True)
+class LaneFacts:
+    """What events say of a lane: the fee of each epoch, and its settlements in order."""
+
+    fees: dict[int, int]
+    settled: list[ChainEvent]
+
+
+class ChainWatch:
+    """A `ChainView` over the deployed contracts."""
+
+    def __init__(
+        self,
+        contracts: Contracts,
+        config: ChainConfig,
+        folder: Path,
+        first_block: int,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.contracts = contracts
+        self._config = config
+        self._log = log
+        # What was read is kept in memory and read again after a restart: the file only has to
+        # hold what a running index needs.
+        path = folder / "index.sqlite"
+        path.unlink(missing_ok=True)
+        self._indexer = Indexer(
+            contracts.rpc,
+            (contracts.escrow, contracts.beacon, contracts.vault, contracts.ledger),
+            IndexStore(path),
+            start=first_block,
+            confirmations=max(config.confirmations, 1),
+        )
+        self.events: list[ChainEvent] = []
+        self.head = 0
+        self._lanes: dict[bytes, LaneView] = {}
+        self._listeners: list[Listener] = []
+        self._answered = 0.0
+        self._error = "not asked yet"
+        self.changed = trio.Event()
+
+    def listen(self, listener: Listener) -> None:
+        """`listener` gets every event from now on, in the event loop's thread."""
+        self._listeners.append(listener)
+
+    # ------------------------------------------------------------ following
+
+    async def catch_up(self) -> None:
+        """Reads up to the confirmed head. Raises ChainUnavailable."""
+        while await self._poll():
+            pass
+
+    async def run(self) -> None:
+        """Follows the chain until cancelled, through outages and reorganisations."""
+        while True:
+            try:
+                await self.catch_up()
+            except ChainUnavailable as error:
+                self._log.warning("the chain does not answer", reason=str(error))
+            await trio.sleep(self._config.poll_seconds)
+
+    async def _poll(self) -> bool:
+        batches: list[Batch] = []
+        try:
+            found = await trio.to_thread.run_sync(self._indexer.poll, batches.append)
+        except ChainError as error:
+            self._error = str(error)
+            raise ChainUnavailable(str(error)) from error
+        self._answered, self._error = time.time(), ""
+        for batch in batches:
+            self._apply(batch)
+        return found is not None
+
+    def _apply(self, batch: Batch) -> None:
+        if batch.rolled_back_to is not None:
+            self._log.warning("the chain was reorganised", back_to=batch.rolled_back_to)
+            self.events = [e for e in self.events if e.block_number <= batch.rolled_back_to]
+        self.events.extend(batch.events)
+        self.head = batch.head.number
+        for event in batch.events:
+            for listener in self._listeners:
+                listener(event)
+        self.changed.set()
+        self.changed = trio.Event()
+
+    # ------------------------------------------------------------ lanes
+
+    def facts(self, lane: bytes) -> LaneFacts:
+        """What the events so far say of a lane."""
+        fees: dict[int, int] = {}
+        settled = []
+        for found in self.events:
+            event = found.event
+            if isinstance(event, LaneOpened) and event.lane == lane:
+                fees[0] = event.fee_bps
+            elif isinstance(event, EpochOpened) and event.lane == lane:
+                fees[event.epoch] = event.fee_bps
+            elif isinstance(event, LaneSettled) and event.lane == lane:
+                settled.append(found)
+        return LaneFacts(fees, settled)
+
+    def position(self, lane: bytes, epoch: int, vouchers: Iterable[Voucher]) -> Position:
+        """Where an epoch of the lane stands, folded from its settlements. Raises VoucherUnknown
+        when one of them settled a voucher that is not among `vouchers`."""
+        facts = self.facts(lane)
+        by_root = {voucher.root: voucher for voucher in vouchers}
+        position = Position(epoch, facts.fees.get(epoch, 0))
+        for found in facts.settled:
+            if epoch_of(found.event) != epoch:
+                continue
+            voucher = by_root.get(found.event.root)
+            if voucher is None:
+                raise VoucherUnknown(f"lane 0x{lane.hex()} settled root 0x{found.event.root.hex()}")
+            position = position.after(found.event, voucher)
+        return position
+
+    def lane(self, lane: Lane) -> LaneView:
+        return self._lanes.get(lane.id, LaneView(0))
+
+    async def refresh(self, lane: Lane) -> LaneView:
+        try:
+            state = await trio.to_thread.run_sync(self.contracts.escrow.lane_state, lane.id)
+        except ChainError as error:
+            self._error = str(error)
+            raise ChainUnavailable(str(error)) from error
+        self._answered, self._error = time.time(), ""
+        head, paid = ZERO32, 0
+        for found in self.facts(lane.id).settled:
+            event = found.event
+            if epoch_of(event) != state.epoch:
+                continue
+            flags = event.figures >> 248
+            paid = event.paid
+            if flags & _DRAWABLE and not flags & _BEHIND:
+                head = event.root
+        view = LaneView(
+            reserve=state.reserve,
+            thawing=state.thawing,
+            epoch=state.epoch,
+            head_root=head,
+            paid_drafter=paid & _LOW_128,
+            paid_verifier=paid >> 128,
+        )
+        self._lanes[lane.id] = view
+        return view
+
+    async def staked(self, operator: bytes, role: Role) -> int:
+        """The operator's active stake. Raises ChainUnavailable."""
+        try:
+            stake = await trio.to_thread.run_sync(self.contracts.vault.stake_of, operator, role)
+        except ChainError as error:
+            raise ChainUnavailable(str(error)) from error
+        return stake.active
+
+    # ------------------------------------------------------------ views
+
+    def health(self) -> dict[str, Any]:
+        silent = time.time() - self._answered
+        return {
+            "ok": not self._error or silent < SILENT_AFTER,
+            "block": self.head,
+            "seconds_since_answer": round(silent, 1),
+            "error": self._error,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        counts: defaultdict[str, int] = defaultdict(int)
+        for found in self.events:
+            counts[type(found.event).__name__] += 1
+        return {"block": self.head, "events": dict(counts)}

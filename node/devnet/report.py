@@ -1,0 +1,268 @@
+"""What a devnet run measured: tables for people, one JSON object for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from node.devnet.books import Settled
+from node.devnet.plain import PlainRun
+from node.roles.receipt import Checked
+from node.roles.session import round_sums
+from settlement.records import BUCKETS, Sums
+
+TOKEN: Final = 10**18
+POSITIONS: Final = ("<16", "<64", "<256", "≥256")
+CONFIDENCE: Final = ("≥.9", "≥.6", "≥.3", "<.3")
+STAGES: Final = ("hash", "sign", "journal")
+Show = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    """Everything a run has to say; filled as the run goes."""
+
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    settlements: list[Settled] = field(default_factory=list)
+    sums: Sums = field(default_factory=Sums)
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    conservation: dict[str, Any] = field(default_factory=dict)
+    overhead: dict[str, Any] = field(default_factory=dict)
+    draws: dict[str, int] = field(default_factory=dict)
+    contracts: dict[str, str] = field(default_factory=dict)
+    faults: list[Any] = field(default_factory=list)
+    prices: tuple[int, int] = (0, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sessions": self.sessions,
+            "settlements": [asdict(settled) for settled in self.settlements],
+            "alpha": [
+                {
+                    "bucket": bucket,
+                    "proposed": self.sums.proposed_by_bucket[bucket],
+                    "accepted": self.sums.accepted_by_bucket[bucket],
+                }
+                for bucket in range(BUCKETS)
+            ],
+            "accounts": self.accounts,
+            "conservation": self.conservation,
+            "overhead": self.overhead,
+            "draws": self.draws,
+            "contracts": self.contracts,
+            "faults": self.faults,
+        }
+
+
+def session_entry(done: dict[str, Any], checked: Checked, plain: PlainRun) -> dict[str, Any]:
+    """One session of the JSON: what the client said, beside plain decoding."""
+    kept = (
+        "session_id",
+        "prompt",
+        "text",
+        "token_ids",
+        "mode",
+        "temperature",
+        "seed",
+        "tier",
+        "target_model",
+        "draft_model",
+        "rounds",
+        "proposed",
+        "accepted",
+        "output_tokens",
+        "seconds",
+        "drafter",
+        "verifier",
+        "receipt_path",
+    )
+    return {
+        **{name: done[name] for name in kept},
+        "sessions": done["sessions"],
+        "plain_seconds": plain.seconds,
+        "lossless_check": plain.lossless,
+        "near_ties": plain.near_ties,
+        "plain_difference": plain.difference,
+        "receipt_checks": checked.checks,
+        "paid": checked.paid,
+    }
+
+
+def sums_of(rounds: Sequence[Any]) -> Sums:
+    """What all rounds of a run add up to."""
+    total = Sums()
+    for done in rounds:
+        total = total + round_sums(done)
+    return total
+
+
+def overhead(timings: dict[str, dict[str, Any]], wire_seconds: Sequence[float]) -> dict[str, Any]:
+    """Milliseconds per party and round, from the nodes' own timings (role → stage → figures)."""
+
+    def p50(role: str, stage: str) -> float:
+        figures = timings.get(role, {}).get(stage)
+        return 0.0 if not figures or figures["p50"] is None else figures["p50"] * 1e3
+
+    both = {
+        stage: [p50(role, stage) for role in ("drafter", "verifier") if p50(role, stage)]
+        for stage in STAGES
+    }
+    worst = {stage: max(values, default=0.0) for stage, values in both.items()}
+    whole = p50("verifier", "round")
+    return {
+        **{f"{stage}_ms_p50": round(worst[stage], 4) for stage in STAGES},
+        "wire_ms_p50": round(median(wire_seconds) * 1e3, 4) if wire_seconds else None,
+        "share_of_round": round(sum(worst.values()) / whole, 4) if whole else None,
+        "round_ms_p50": round(whole, 4),
+        "check_ms_p50": {
+            role: round(p50(role, "check"), 4) for role in ("client", "drafter", "verifier")
+        },
+        "per_party": {
+            role: {stage: round(p50(role, stage), 4) for stage in STAGES}
+            for role in ("drafter", "verifier", "client")
+        },
+        "journal_durability": "normal",
+    }
+
+
+# ---------------------------------------------------------------- for people
+
+
+def table(show: Show, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A plain table; numbers to the right."""
+    text = [[_cell(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(head), *(len(row[i]) for row in text), 1) if text else len(head)
+        for i, head in enumerate(heads)
+    ]
+    show("  " + "  ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)))
+    for row, raw in zip(text, rows, strict=True):
+        cells = [
+            cell.rjust(width) if isinstance(value, int | float) else cell.ljust(width)
+            for cell, value, width in zip(row, raw, widths, strict=True)
+        ]
+        show("  " + "  ".join(cells))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+    return str(value)
+
+
+def tokens(units: int | str) -> str:
+    """Smallest units as tokens, exact."""
+    whole, part = divmod(int(units), TOKEN)
+    return f"{whole}.{part:018d}".rstrip("0").rstrip(".")
+
+
+def print_report(report: Report, show: Show) -> None:
+    """The whole report."""
+    _print_sessions(report, show)
+    _print_alpha(report, show)
+    _print_money(report, show)
+    _print_gas(report, show)
+    _print_rest(report, show)
+
+
+def _print_sessions(report: Report, show: Show) -> None:
+    show("\nsessions (plain: the target alone, same weights, after the network was quiet)")
+    rows = []
+    for entry in report.sessions:
+        output, seconds, plain = (
+            entry["output_tokens"],
+            entry["seconds"],
+            entry["plain_seconds"],
+        )
+        same = {True: "same text", False: "DIFFERS", None: "law only"}[entry["lossless_check"]]
+        rows.append(
+            (
+                entry["session_id"][:10],
+                output,
+                entry["rounds"],
+                f"{entry['accepted']}/{entry['proposed']}",
+                output / seconds if seconds else 0.0,
+                output / plain if plain else 0.0,
+                same,
+                entry["near_ties"],
+                "paid" if entry["paid"] else "UNPAID",
+            )
+        )
+    heads = ("session", "tokens", "rounds", "accepted/proposed", "tokens/s", "plain tokens/s")
+    table(show, (*heads, "check", "near-ties", "receipt"), rows)
+
+
+def _print_alpha(report: Report, show: Show) -> None:
+    show("\nα per bucket (accepted/reached; rows: output position, columns: target's confidence)")
+    rows = []
+    for row, name in enumerate(POSITIONS):
+        cells = []
+        for column in range(4):
+            bucket = 4 * row + column
+            proposed = report.sums.proposed_by_bucket[bucket]
+            accepted = report.sums.accepted_by_bucket[bucket]
+            cells.append(f"{accepted}/{proposed}" if proposed else "-")
+        rows.append((name, *cells))
+    table(show, ("position", *CONFIDENCE), rows)
+
+
+def _print_money(report: Report, show: Show) -> None:
+    show("\naccounts (tokens)")
+    rows = [
+        (
+            name,
+            account["role"],
+            tokens(account["earned"]),
+            tokens(account["stake"]),
+            tokens(account["payable"]),
+            tokens(account["withdrawn"]),
+        )
+        for name, account in report.accounts.items()
+    ]
+    table(show, ("operator", "role", "earned", "stake", "payable", "withdrawn"), rows)
+    terms = {k: v for k, v in report.conservation.items() if k != "ok"}
+    parts = " + ".join(f"{k} {tokens(v)}" for k, v in terms.items() if k != "deposited")
+    verdict = "holds to the unit" if report.conservation.get("ok") else "DOES NOT HOLD"
+    show(f"  conservation {verdict}: deposited {tokens(terms.get('deposited', 0))} = {parts}")
+
+
+def _print_gas(report: Report, show: Show) -> None:
+    show("\nsettlements")
+    rows = [
+        (
+            settled.tx[:12],
+            settled.lane[:10],
+            settled.output_delta,
+            settled.accepted_delta,
+            tokens(settled.due_drafter_delta),
+            tokens(settled.due_verifier_delta),
+            settled.gas_used // settled.lanes_in_tx,
+            settled.gas_used / settled.lanes_in_tx / settled.accepted_delta
+            if settled.accepted_delta
+            else None,
+        )
+        for settled in report.settlements
+    ]
+    heads = ("transaction", "lane", "output", "accepted", "to drafter", "to verifier")
+    table(show, (*heads, "gas", "gas/accepted"), rows)
+
+
+def _print_rest(report: Report, show: Show) -> None:
+    over = report.overhead
+    show("\noverhead per party and round (p50, the slower of drafter and verifier)")
+    show(
+        f"  hash {over['hash_ms_p50']} ms, sign {over['sign_ms_p50']} ms, journal "
+        f"{over['journal_ms_p50']} ms (SQLite WAL, synchronous={over['journal_durability']}), "
+        f"wire {over['wire_ms_p50']} ms; {100 * (over['share_of_round'] or 0):.1f} % of a round"
+    )
+    draws = report.draws
+    show(
+        f"\ndraws: {draws.get('drawn', 0)} lanes drawn, {draws.get('opened', 0)} of "
+        f"{draws.get('samples', 0)} positions opened; faults: {len(report.faults)}"
+    )
