@@ -1,0 +1,199 @@
+"""`node check`: everything that would stop a node, found before it starts, each with advice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from node.config import NodeConfig
+from node.daemon import AlreadyRunning, exclusive, load_key
+from node.inference.architecture import ModelError
+from node.inference.catalog import CatalogError
+from node.journal import Journal, JournalError
+from node.keys import KeyFault, OperatorKey
+from node.network import identity
+from node.network.libp2p_transport import ListenError, check_listen, open_libp2p_transport
+from node.network.messages import BOUNDS
+from settlement.chain.contracts import Contracts, Role
+from settlement.chain.deploy import connect
+from settlement.chain.errors import ChainError
+
+CLOCK_TOLERANCE: Final = 30.0  # seconds between this clock and the chain's
+ROLES: Final = {"drafter": Role.DRAFTER, "verifier": Role.VERIFIER, "auditor": Role.AUDITOR}
+LOW_BALANCE: Final = 10**16  # wei: some settlements' worth of gas
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked. `advice` says what to do when it is not ok."""
+
+    what: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def examine(config: NodeConfig, *, progress: Callable[[str], None]) -> list[Finding]:
+    """Checks a configuration from keys to models. Never raises for what an operator can mend."""
+    findings: list[Finding] = []
+    progress("keys")
+    key, found = _key(config)
+    findings.append(found)
+    progress("data folder and journal")
+    findings.append(_data(config))
+    progress("ports")
+    findings += _ports(config, key)
+    progress("chain and contracts")
+    contracts, found = _chain(config)
+    findings.append(found)
+    if contracts is not None:
+        findings.append(_clock(contracts))
+        if key is not None:
+            findings += _money(config, contracts, key)
+    progress("models")
+    findings += _models(config)
+    return findings
+
+
+def _key(config: NodeConfig) -> tuple[OperatorKey | None, Finding]:
+    try:
+        key = load_key(config)
+    except KeyFault as fault:
+        return None, Finding(
+            "key", False, str(fault), "make one with `verdraft keys new`, or name the right file"
+        )
+    return key, Finding("key", True, f"operator 0x{key.address.hex()}")
+
+
+def _data(config: NodeConfig) -> Finding:
+    try:
+        with exclusive(config.data_dir):
+            path = config.data_dir / "journal.sqlite"
+            if not path.exists():
+                return Finding("journal", True, f"new, at {path}")
+            journal = Journal(path, durability=config.journal.durability)
+            sessions = len(journal.sessions())
+            journal.close()
+    except AlreadyRunning as error:
+        return Finding("journal", False, str(error), "stop the other daemon first")
+    except (JournalError, OSError) as error:
+        return Finding("journal", False, str(error), "restore a backup; never start without it")
+    return Finding("journal", True, f"{sessions} sessions, durability {config.journal.durability}")
+
+
+def _ports(config: NodeConfig, key: OperatorKey | None) -> list[Finding]:
+    findings = []
+    listen = ", ".join(config.network.listen)
+    try:
+        trio.run(check_listen, config.network.listen)
+    except ListenError as error:
+        return [Finding("ports", False, str(error), "free the port or choose another")]
+    findings.append(Finding("ports", True, f"{listen} can be bound"))
+    if key is None or not config.network.bootstrap:
+        return findings
+    reached = trio.run(_reach, config, key)
+    advice = (
+        "is that node up, and does a firewall or NAT stand between? A node behind NAT must "
+        "forward its port and name the outside address in network.announce"
+    )
+    findings += [
+        Finding("bootstrap", error == "", f"{address}: {error or 'reached'}", advice)
+        for address, error in reached
+    ]
+    return findings
+
+
+async def _reach(config: NodeConfig, key: OperatorKey) -> list[tuple[str, str]]:
+    """Dials every bootstrap address with this node's own key."""
+    results = []
+    for text in config.network.bootstrap:
+        try:
+            peer = identity.address_of_endpoint(text)
+            with trio.fail_after(10.0):
+                async with open_libp2p_transport(key.secret, (), BOUNDS) as transport:
+                    transport.learn(peer, (text,))
+                    await transport._dial(peer)
+            results.append((text, ""))
+        except (ValueError, OSError, trio.TooSlowError) as error:
+            results.append((text, str(error) or "no answer within 10 s"))
+    return results
+
+
+def _chain(config: NodeConfig) -> tuple[Contracts | None, Finding]:
+    try:
+        contracts, book = connect(config.chain.rpc_url, config.chain.address_book)
+    except ChainError as error:
+        return None, Finding(
+            "chain", False, str(error), "check chain.rpc_url and chain.address_book"
+        )
+    head = contracts.rpc.head().number
+    return contracts, Finding(
+        "chain",
+        True,
+        f"chain {contracts.chain_id} at block {head}, {len(book.contracts)} contracts in place",
+    )
+
+
+def _clock(contracts: Contracts) -> Finding:
+    ahead = time.time() - contracts.rpc.head().timestamp
+    # A chain that is idle stands still: only a clock behind the chain's is surely wrong.
+    good = ahead > -CLOCK_TOLERANCE
+    return Finding(
+        "clock",
+        good,
+        f"{ahead:+.0f} s against the newest block",
+        "set this machine's clock (NTP): orders and deadlines are in unix seconds",
+    )
+
+
+def _money(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> list[Finding]:
+    findings = []
+    wei = contracts.rpc.balance(key.address)
+    findings.append(
+        Finding(
+            "gas money",
+            wei >= LOW_BALANCE or config.role in ("bootstrap", "client"),
+            f"{wei / 1e18:.4f} of the chain's coin",
+            f"send some to 0x{key.address.hex()}: settling and opening samples cost gas",
+        )
+    )
+    role = ROLES.get(config.role)
+    if role is not None:
+        stake = contracts.vault.stake_of(key.address, role)
+        findings.append(
+            Finding(
+                "stake",
+                stake.active > 0,
+                f"{stake.active / 1e18:g} tokens serve as {config.role}",
+                f"stake with `verdraft stake --role {config.role} --amount …`: payment is limited "
+                "to what the stake answers for",
+            )
+        )
+    return findings
+
+
+def _models(config: NodeConfig) -> list[Finding]:
+    if config.role == "bootstrap":
+        return []
+    from node.inference.tokens import Tokenizer, require_same_tokens
+    from node.serving import NGRAM, folder_of, target_of
+
+    findings = []
+    try:
+        tokenizer, manifest = target_of(config)
+        findings.append(
+            Finding("target", True, f"{config.model.target}, id 0x{manifest.model_id.hex()[:16]}…")
+        )
+        if config.role == "drafter" and config.model.draft != NGRAM:
+            folder = folder_of(config, config.model.draft)
+            require_same_tokens(Tokenizer.load(folder), tokenizer, manifest.vocab_size)
+            findings.append(Finding("draft", True, f"{config.model.draft}, same tokens"))
+    except (CatalogError, ModelError) as error:
+        findings.append(
+            Finding("models", False, str(error), "name another model, or prepare this one")
+        )
+    return findings

@@ -1,0 +1,104 @@
+"""`verdraft receipt verify`: check a receipt without network, and the text itself by decoding."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from node.commands import CommandError
+from node.commands._console import Console, add_json
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("receipt", help="check a receipt")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verify = commands.add_parser(
+        "verify",
+        help="re-check signatures, roots, contexts, accept rule, sums and pay",
+        description="Checks a receipt without network, chain or model. With --rerun the target "
+        "model decodes the prompt again under the receipt's own seed and the text is compared.",
+    )
+    verify.add_argument("file", type=Path, help="the receipt")
+    verify.add_argument("--rerun", action="store_true", help="decode the text again")
+    verify.add_argument(
+        "--target",
+        help="model to decode with: name, folder or hub id (default: the embedded one that has "
+        "the order's model id)",
+    )
+    add_json(verify)
+    verify.set_defaults(run=_verify)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from node.roles.receipt import ReceiptError, verify
+
+    console = Console(args.json)
+    try:
+        data = json.loads(args.file.read_text())
+    except OSError as error:
+        raise CommandError(f"cannot read {args.file}: {error.strerror}") from error
+    except ValueError as error:
+        raise CommandError(f"{args.file} is not JSON: {error}") from error
+    try:
+        checked = verify(data)
+    except ReceiptError as error:
+        raise CommandError(f"{args.file} does not hold: {error}") from error
+    found: dict[str, Any] = {
+        "ok": True,
+        "tokens": len(checked.tokens),
+        "rounds": checked.rounds,
+        "proposed": checked.proposed,
+        "accepted": checked.accepted,
+        "paid": checked.paid,
+        "lossless": checked.lossless,
+        "checks": checked.checks,
+    }
+    lines = [f"  {count:>5} {what}" for what, count in checked.checks.items()]
+    lines.append(
+        f"holds: {len(checked.tokens)} tokens in {checked.rounds} rounds, "
+        f"{checked.accepted}/{checked.proposed} drafts accepted, "
+        + ("paid by vouchers that all three signed" if checked.paid else "NOT signed by all")
+    )
+    if args.rerun:
+        found["rerun"] = _rerun(args, checked, lines, console)
+        found["ok"] = found["rerun"]["lossless"] is not False
+    console.result(found, lines)
+    return 0 if found["ok"] else 1
+
+
+def _rerun(
+    args: argparse.Namespace, checked: Any, lines: list[str], console: Console
+) -> dict[str, Any]:
+    """Decodes the text again with the model that the order names."""
+    from node.devnet.plain import PlainTarget
+
+    name = args.target or _embedded(checked.orders[0].target_model, console)
+    run = PlainTarget(name).run(checked)
+    if run.lossless is None:
+        lines.append("re-run: rejection mode promises the target's law, not one text")
+    elif run.lossless:
+        ties = f" up to {run.near_ties} near-tie" if run.near_ties else ""
+        lines.append(f"re-run: the target alone says the same text{ties}")
+    else:
+        lines.append(f"re-run: the target alone says ANOTHER text: {run.difference}")
+    return {"lossless": run.lossless, "near_ties": run.near_ties, "seconds": run.seconds}
+
+
+def _embedded(model_id: bytes, console: Console) -> str:
+    """The embedded model with that id."""
+    from node.inference import catalog
+    from node.inference.manifest import manifest_of
+
+    for name in ("tiny-target", catalog.DEFAULT_TARGET):
+        try:
+            folder = catalog.resolve(name, progress=console.progress).path
+        except catalog.CatalogError as error:
+            console.progress(str(error))
+            continue
+        if manifest_of(folder, "float32").model_id == model_id:
+            return name
+    raise CommandError(
+        f"no embedded model has id 0x{model_id.hex()}; name its folder or hub id with --target"
+    )
