@@ -127,13 +127,15 @@ def settle(
 ) -> Payment:
     """What a voucher pays now. In integers, with ⌊⌋ at each division:
 
-    1. owed = due − watermark for each payee; zero where that is negative (an older voucher), and
-       for D when D has not signed.
-    2. available = ⌊reserve · 10000 / (10000 + feeBps)⌋; if owed_D + owed_V > available, each
-       owed becomes ⌊owed · available / (owed_D + owed_V)⌋. Owed, not what stake allows, is shared
-       out: neither payee's part depends on the other's stake.
-    3. each payee is paid min(that, its own limit), and only its own watermark moves, by what it
-       is paid. What is not paid is not consumed: it stays owed.
+    1. owed = due − watermark for each payee, zero where that is negative (an older voucher).
+    2. budget = ⌊reserve · 10000 / (10000 + feeBps)⌋. While owed_D + owed_V ≤ budget each is granted
+       what it is owed. Else all that the epoch ever had to give, given = budget + watermark_D +
+       watermark_V, is divided by the two dues, part = ⌊given · due / (due_D + due_V)⌋, and each is
+       granted min(owed, max(part − watermark, 0), budget). Paying one of them does not change
+       that division, so nobody gains by coming first, by coming often, or by leaving out the
+       other's signature.
+    3. each payee is paid min(grant, its own limit), D nothing if it has not signed; only its own
+       watermark moves, by what it is paid. What is not paid is not consumed: it stays owed.
     4. fee = ⌈(paid_D + paid_V) · feeBps / 10000⌉, charged to the reserve on top.
 
     Args:
@@ -150,14 +152,29 @@ def settle(
     ):
         if amount < 0:
             raise PaymentError(f"{name} is {amount}, below zero")
-    owed_drafter = max(due.drafter - watermark.drafter, 0) if drafter_signed else 0
-    owed_verifier = max(due.verifier - watermark.verifier, 0)
-    owed, available = owed_drafter + owed_verifier, payable_within(reserve, fee_bps)
-    if owed > available:
-        owed_drafter = owed_drafter * available // owed
-        owed_verifier = owed_verifier * available // owed
-    paid = Dues(min(owed_drafter, payable_drafter), min(owed_verifier, payable_verifier))
+    budget = payable_within(reserve, fee_bps)
+    grants = _grants(due, watermark, budget)
+    paid = Dues(
+        min(grants.drafter, payable_drafter) if drafter_signed else 0,
+        min(grants.verifier, payable_verifier),
+    )
     return Payment(paid, audit_fee(paid.total, fee_bps), watermark + paid)
+
+
+def _grants(due: Dues, watermark: Dues, budget: int) -> Dues:
+    """Steps 1 and 2 of `settle`."""
+    owed = Dues(max(due.drafter - watermark.drafter, 0), max(due.verifier - watermark.verifier, 0))
+    if owed.total <= budget:
+        return owed
+    given = budget + watermark.total
+
+    def lacking(due_one: int, watermark_one: int) -> int:
+        return max(given * due_one // due.total - watermark_one, 0)
+
+    return Dues(
+        min(owed.drafter, lacking(due.drafter, watermark.drafter), budget),
+        min(owed.verifier, lacking(due.verifier, watermark.verifier), budget),
+    )
 
 
 # ---------------------------------------------------------------- exposure

@@ -161,19 +161,41 @@ def test_a_short_reserve_is_shared_pro_rata_rounding_down(
     assert available - done.paid.total <= 1  # at most a unit is lost to rounding
 
 
+@given(owed, amounts, fees, st.lists(st.tuples(amounts, amounts, st.booleans()), max_size=5))
+def test_nobody_gains_by_coming_first_or_often_or_without_the_other(
+    due: Dues, reserve: int, fee_bps: int, calls: list[tuple[int, int, bool]]
+) -> None:
+    """Whatever settlements come before, each payee ends with its share of the first reserve."""
+    at_once = settle(due, Dues(), reserve, 2**128, 2**128, fee_bps=fee_bps).paid
+    mark, left = Dues(), reserve
+    for limit_d, limit_v, signed in calls:
+        done = settle(due, mark, left, limit_d, limit_v, signed, fee_bps)
+        mark, left = done.watermark, left - done.paid.total - done.fee
+        assert mark.drafter <= at_once.drafter
+        assert mark.verifier <= at_once.verifier
+    last = settle(due, mark, left, 2**128, 2**128, fee_bps=fee_bps)
+    # Fees are rounded up once a settlement, and each part down.
+    lost = 2 * (len(calls) + 1)
+    assert 0 <= at_once.drafter - last.watermark.drafter <= lost
+    assert 0 <= at_once.verifier - last.watermark.verifier <= lost
+
+
 def test_a_hand_worked_settlement() -> None:
-    # 102 holds 100 and its fee. 60 : 140 share it as 30 : 70.
-    done = settle(Dues(70, 150), Dues(10, 10), 102, 1000, 1000)
-    assert (done.paid, done.fee, done.watermark) == (Dues(30, 70), 2, Dues(40, 80))
-    # V's stake carries 20 only; D's part stays 30, and the rest stays owed.
-    done = settle(Dues(70, 150), Dues(10, 10), 102, 1000, 20)
-    assert (done.paid, done.fee) == (Dues(30, 20), 1)
-    # Without D's signature V alone shares the reserve.
-    done = settle(Dues(70, 150), Dues(10, 10), 102, 1000, 1000, drafter_signed=False)
-    assert (done.paid, done.fee, done.watermark) == (Dues(0, 100), 2, Dues(10, 110))
+    # 102 holds 100 and its fee; 20 were paid. 120 in all stand against 70 + 170: halves of each.
+    done = settle(Dues(70, 170), Dues(10, 10), 102, 1000, 1000)
+    assert (done.paid, done.fee, done.watermark) == (Dues(25, 75), 2, Dues(35, 85))
+    # V's stake carries 20 only; D's part stays 25, and the rest stays owed.
+    done = settle(Dues(70, 170), Dues(10, 10), 102, 1000, 20)
+    assert (done.paid, done.fee) == (Dues(25, 20), 1)
+    # Without D's signature D's part stays in the reserve.
+    done = settle(Dues(70, 170), Dues(10, 10), 102, 1000, 1000, drafter_signed=False)
+    assert (done.paid, done.fee, done.watermark) == (Dues(0, 75), 2, Dues(10, 85))
     # An older voucher pays nothing and takes nothing back.
     done = settle(Dues(5, 5), Dues(10, 10), 102, 1000, 1000)
     assert (done.paid, done.fee, done.watermark) == (Dues(), 0, Dues(10, 10))
+    # V had more than its part of so little: D is granted no more than there is.
+    done = settle(Dues(100, 100), Dues(0, 90), 51, 1000, 1000)
+    assert (done.paid, done.fee) == (Dues(50, 0), 1)
 
 
 # ---------------------------------------------------------------- exposure
