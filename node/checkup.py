@@ -15,9 +15,10 @@ from node.inference.architecture import ModelError
 from node.inference.catalog import CatalogError
 from node.journal import Journal, JournalError
 from node.keys import KeyFault, OperatorKey
-from node.network import identity
+from node.network import exchange, identity
+from node.network.errors import NetworkError
 from node.network.libp2p_transport import ListenError, check_listen, open_libp2p_transport
-from node.network.messages import BOUNDS
+from node.network.messages import BOUNDS, Kind, Ping, Reached, ReachRequest
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.deploy import connect
 from settlement.chain.errors import ChainError
@@ -45,11 +46,11 @@ def examine(config: NodeConfig, *, progress: Callable[[str], None]) -> list[Find
     findings.append(found)
     progress("data folder and journal")
     findings.append(_data(config))
-    progress("ports")
-    findings += _ports(config, key)
     progress("chain and contracts")
     contracts, found = _chain(config)
     findings.append(found)
+    progress("ports")
+    findings += _ports(config, key, contracts)
     if contracts is not None:
         findings.append(_clock(contracts))
         if key is not None:
@@ -85,7 +86,9 @@ def _data(config: NodeConfig) -> Finding:
     return Finding("journal", True, f"{sessions} sessions, durability {config.journal.durability}")
 
 
-def _ports(config: NodeConfig, key: OperatorKey | None) -> list[Finding]:
+def _ports(
+    config: NodeConfig, key: OperatorKey | None, contracts: Contracts | None
+) -> list[Finding]:
     findings = []
     listen = ", ".join(config.network.listen)
     try:
@@ -93,33 +96,47 @@ def _ports(config: NodeConfig, key: OperatorKey | None) -> list[Finding]:
     except ListenError as error:
         return [Finding("ports", False, str(error), "free the port or choose another")]
     findings.append(Finding("ports", True, f"{listen} can be bound"))
-    if key is None or not config.network.bootstrap:
+    if key is None or contracts is None or not config.network.bootstrap:
         return findings
-    reached = trio.run(_reach, config, key)
+    reached = trio.run(_reach, config, key, contracts.domain.separator)
     advice = (
         "is that node up, and does a firewall or NAT stand between? A node behind NAT must "
         "forward its port and name the outside address in network.announce"
     )
     findings += [
-        Finding("bootstrap", error == "", f"{address}: {error or 'reached'}", advice)
+        Finding("reachable", error == "", f"{address}: {error or 'reached'}", advice)
         for address, error in reached
     ]
     return findings
 
 
-async def _reach(config: NodeConfig, key: OperatorKey) -> list[tuple[str, str]]:
-    """Dials every bootstrap address with this node's own key."""
+async def _reach(config: NodeConfig, key: OperatorKey, deployment: bytes) -> list[tuple[str, str]]:
+    """Dials every bootstrap address with this node's own key, and lets it dial back."""
     results = []
-    for text in config.network.bootstrap:
-        try:
-            peer = identity.address_of_endpoint(text)
-            with trio.fail_after(10.0):
-                async with open_libp2p_transport(key.secret, (), BOUNDS) as transport:
-                    transport.learn(peer, (text,))
-                    await transport._dial(peer)
-            results.append((text, ""))
-        except (ValueError, OSError, trio.TooSlowError) as error:
-            results.append((text, str(error) or "no answer within 10 s"))
+    async with open_libp2p_transport(
+        key.secret,
+        config.network.listen,
+        BOUNDS,
+        announce=config.network.announce,
+        deployment=deployment,
+    ) as transport:
+        for text in config.network.bootstrap:
+            try:
+                peer = identity.address_of_endpoint(text)
+                transport.learn(peer, (text,))
+                await exchange.ask(transport, peer, Kind.PING, Ping(1), deadline=10.0)
+                results.append((text, ""))
+                mine = transport.endpoints()
+                answer = await exchange.ask(
+                    transport, peer, Kind.REACH, ReachRequest(mine), deadline=20.0
+                )
+                assert isinstance(answer, Reached)
+                results += [
+                    (f"{endpoint} from outside", failure)
+                    for endpoint, failure in zip(mine, answer.failures, strict=False)
+                ]
+            except (ValueError, NetworkError) as error:
+                results.append((text, str(error)))
     return results
 
 

@@ -31,6 +31,7 @@ from node.network import identity
 from node.network.gossip import Discovery
 from node.network.libp2p_transport import open_libp2p_transport
 from node.network.messages import BOUNDS, Offer, Role
+from node.reach import serve_reach
 from node.roles.client import ClientRole, Party
 from node.roles.ports import Node
 from node.serving import Served, serve_drafter, serve_verifier
@@ -127,6 +128,7 @@ async def _run(
             announce=config.network.announce,
             deployment=domain.separator,
         ) as transport:
+            serve_reach(transport)
             chain = ChainWatch(contracts, config.chain, config.data_dir, first_block, log)
             await chain.catch_up()
             node = Node(

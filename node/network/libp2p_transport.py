@@ -192,6 +192,18 @@ class Libp2pTransport(Switchboard):
                 failures.append(f"{text}: {_first_line(error)}")
         raise OSError("; ".join(failures) or "no endpoint")
 
+    async def probe(self, text: str) -> None:
+        """Dials an endpoint as far as the Noise handshake and hangs up. Raises OSError or
+        ValueError when that fails."""
+        try:
+            pipe = await self._dial_one(parse_endpoint(text))
+        except (OSError, ValueError):
+            raise
+        except Exception as error:
+            # The library's own kinds: for a probe they all say that nobody fitting answers there.
+            raise OSError(_first_line(error)) from error
+        await pipe.abort()
+
     async def _dial_one(self, endpoint: Endpoint) -> _SecurePipe:
         socket = await trio.open_tcp_stream(endpoint.host, endpoint.port)
         stream = _BoundedStream(socket)

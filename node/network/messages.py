@@ -8,6 +8,7 @@ round frames are opaque bytes here; their own modules read and check them.
 Requests, with their answers:
 
     PING      Ping            → Pong
+    REACH     ReachRequest    → Reached
     GOSSIP    GossipDigest    → GossipNews
     QUOTE     QuoteRequest    → Quote
     ORDER     OrderOffer      → OrderAccept
@@ -78,6 +79,7 @@ class Kind(IntEnum):
     VOUCHER = 7
     RESUME = 8
     RECORDS = 9
+    REACH = 10
     SESSION = 32
     STREAM = 33
 
@@ -116,6 +118,22 @@ class Done(Message):
 
     TAG: ClassVar[int] = 3
     token: Hash
+
+
+@dataclass(frozen=True)
+class ReachRequest(Message):
+    """Can you dial me at these endpoints? All of them must name the asker's own peer id."""
+
+    TAG: ClassVar[int] = 5
+    endpoints: Annotated[tuple[str, ...], Many(Utf8(160), MAX_ENDPOINTS)]
+
+
+@dataclass(frozen=True)
+class Reached(Message):
+    """Per endpoint: empty when it was reached, else why not."""
+
+    TAG: ClassVar[int] = 6
+    failures: Annotated[tuple[str, ...], Many(Utf8(200), MAX_ENDPOINTS)]
 
 
 @dataclass(frozen=True)
@@ -400,7 +418,7 @@ class RecordsResponse(Message):
 
 
 MESSAGES: Final = registry(
-    *(Ping, Pong, Done, Notice),
+    *(Ping, Pong, Done, ReachRequest, Reached, Notice),
     *(Offer, Announcement, SignedAnnouncement, Held, GossipDigest, GossipNews),
     *(PromptDelivery, QuoteRequest, Quote, OrderOffer, OrderAccept, StartOffer, StartAccept),
     *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
@@ -409,6 +427,7 @@ MESSAGES: Final = registry(
 
 EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
     Kind.PING: (Ping, Pong),
+    Kind.REACH: (ReachRequest, Reached),
     Kind.GOSSIP: (GossipDigest, GossipNews),
     Kind.QUOTE: (QuoteRequest, Quote),
     Kind.ORDER: (OrderOffer, OrderAccept),
