@@ -55,6 +55,7 @@ async def deaf(channel: Channel) -> None:
 
 async def main(options: dict[str, object]) -> None:
     key = bytes.fromhex(str(options["key"]))
+    lifetime = float(str(options.get("lifetime", 60)))
     boot = [str(e) for e in options.get("bootstrap", [])]  # type: ignore[union-attr]
     async with open_libp2p_transport(
         key, [str(options["listen"])], TEST_BOUNDS, limits=LIMITS
@@ -67,7 +68,7 @@ async def main(options: dict[str, object]) -> None:
             key,
             bootstrap=[(address_of_endpoint(e), [e]) for e in boot],
             now_ms=lambda: time.time_ns() // 1_000_000,
-            pace=GossipPace(lifetime=float(str(options.get("lifetime", 60)))),
+            pace=GossipPace(lifetime=lifetime, refresh=lifetime / 4),
         )
 
         async def state(peer: bytes, payload: bytes) -> bytes:

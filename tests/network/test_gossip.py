@@ -278,3 +278,10 @@ async def test_a_peer_that_asks_all_the_time_is_refused(autojump_clock: MockCloc
         assert 15 <= await served_of(100) <= 21
         await trio.sleep(0.5)
         assert 8 <= await served_of(100) <= 12
+
+
+def test_a_pace_that_lets_live_nodes_expire_is_refused() -> None:
+    with pytest.raises(ValueError, match="half"):
+        GossipPace(lifetime=6.0)
+    with pytest.raises(ValueError, match="bound"):
+        GossipPace(lifetime=601.0)

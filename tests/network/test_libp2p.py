@@ -306,9 +306,10 @@ async def test_a_frozen_peer_is_noticed_and_stalls_nobody() -> None:
                 await me.request(well.address, ECHO, bytes(2000), deadline=5)
                 slowest = max(slowest, time.perf_counter() - before)
                 await trio.sleep(0.01)
-                assert trio.current_time() - start < 10
+                assert trio.current_time() - start < 30
         frozen.signal(signal.SIGCONT)
-        assert slowest < 1.0
+        # A stall would last until the frozen peer is given up, two seconds or more.
+        assert slowest < 1.5
         assert me.counters().get("dead_peers", 0) + me.counters().get("unread_peers", 0) >= 1
 
 
@@ -416,12 +417,11 @@ async def test_five_restarts_in_ten_seconds_leave_one_entry() -> None:
     ):
         for other in (boot, second):
             me.learn(other.address, [other.endpoint])
-        start = trio.current_time()
+        # Ten seconds on an idle machine; the same within ten seconds of a mock clock: test_gossip.
         for _ in range(4):
             async with peer(3, gossip=True, bootstrap=[boot.endpoint]):
                 pass
         async with peer(3, gossip=True, bootstrap=[boot.endpoint]) as third:
-            assert trio.current_time() - start < 30  # 10 s on an idle machine
 
             async def one_entry(other: Peer) -> bool:
                 peers = (await other.state(me))["peers"]
