@@ -19,8 +19,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from settlement import accept_rule, alpha, coins, logarithm, masses, noise, payments, records, trees
-from settlement.records import MASS_TOTAL, NO_CUTOFF, NO_TOKEN, Mode
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.vectors.decisions import accept_vectors
+from scripts.vectors.samples import (
+    draft_leaf_of,
+    order_of,
+    round_of,
+    shown,
+    successor_of,
+    verdict_leaf_of,
+    voucher_of,
+    wide,
+)
+from settlement import alpha, coins, logarithm, noise, payments, records, trees
+from settlement.records import MASS_TOTAL, NO_CUTOFF, Mode
 from settlement.schema import Record
 from settlement.signing import address_of_key
 
@@ -33,147 +46,7 @@ UNIFORM_EDGES: Final = (
 )  # fmt: skip
 
 
-def shown(value: Any) -> Any:
-    """The JSON form of bytes, integers, tuples and records."""
-    if isinstance(value, bytes):
-        return "0x" + value.hex()
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, (int, np.integer)):
-        return int(value) if abs(int(value)) < 1 << 32 else str(int(value))
-    if isinstance(value, Record):
-        return value.to_json()
-    if isinstance(value, dict):
-        return {key: shown(item) for key, item in value.items()}
-    return [shown(item) for item in value]
-
-
-def wide(rng: Random, bits: int) -> int:
-    """An integer of up to `bits` bits, small ones as likely as large ones."""
-    return rng.getrandbits(bits) >> rng.randrange(bits)
-
-
 # ---------------------------------------------------------------- records
-
-
-def order_of(rng: Random, mode: Mode, **changes: Any) -> records.Order:
-    """A valid order with pseudo-random fields; `changes` replace some."""
-    rejection = mode == Mode.REJECTION
-    values: dict[str, Any] = {
-        "request_id": rng.randbytes(32),
-        "parent_session": bytes(32),
-        "start_position": 0,
-        "context_hash": bytes(32),
-        "client": rng.randbytes(20),
-        "drafter": rng.randbytes(20),
-        "verifier": rng.randbytes(20),
-        "token": rng.randbytes(20),
-        "target_model": rng.randbytes(32),
-        "draft_model": rng.randbytes(32),
-        "mode": int(mode),
-        "temperature": 0 if mode == Mode.GREEDY else rng.randint(1, 2**18),
-        "top_k": rng.choice((0, 40)),
-        "top_p": rng.choice((65536, 62259)),
-        "repetition_penalty": 65536,
-        "presence_penalty": rng.choice((0, -6554, 2**31 - 1, -(2**31))),
-        "frequency_penalty": 0,
-        "stop_ids": tuple(sorted(rng.sample(range(2**17), rng.randrange(4)))),
-        "stop_string_hashes": tuple(rng.randbytes(32) for _ in range(rng.randrange(3))),
-        "template_hash": rng.randbytes(32),
-        "relax_tau": 0,
-        "key_target_surprisal": rng.randint(0, 2**18),
-        "key_draft_surprisal": rng.randint(0, 2**18),
-        "key_overlap": rng.randint(0, 65536),
-        "max_window": rng.randint(1, 32),
-        "noise_version": 1,
-        "price_accepted": wide(rng, 96),
-        "price_output": wide(rng, 96),
-        "max_tokens": rng.randint(300, 2**20),
-        "prompt_hash": rng.randbytes(32),
-        "claim_id": rng.choice((bytes(32), rng.randbytes(32))),
-        "seed_policy": 0,
-        "nonce_commit_client": rng.randbytes(32),
-        "nonce_commit_verifier": rng.randbytes(32),
-        "anchor_verifier": rng.randbytes(32) if rejection else bytes(32),
-        "anchor_drafter": rng.randbytes(32) if rejection else bytes(32),
-        "disclosure": rng.randrange(3),
-        "deadline": rng.randint(2**30, 2**34),
-        "nonce": rng.getrandbits(64),
-    }
-    return records.Order(**(values | changes))
-
-
-def successor_of(rng: Random) -> records.Order:
-    return order_of(
-        rng,
-        Mode.COUPLED,
-        parent_session=rng.randbytes(32),
-        context_hash=rng.randbytes(32),
-        start_position=17,
-        relax_tau=3 << 22,
-    )
-
-
-def round_of(rng: Random, **changes: Any) -> records.RoundRecord:
-    """A round record whose sums fit together."""
-    proposed = [rng.choice((0, 0, rng.randrange(9))) for _ in range(records.BUCKETS)]
-    accepted = [rng.randint(0, count) for count in proposed]
-    sums = records.Sums(sum(accepted) + 1, sum(accepted), tuple(proposed), tuple(accepted))
-    values: dict[str, Any] = {
-        name: rng.randbytes(32)
-        for name in ("start_hash", "draft_root", "verdict_root", "draft_commit_hash")
-    }
-    return records.RoundRecord(
-        **values
-        | {"round": rng.getrandbits(16), "verdict_hash": rng.randbytes(32)}
-        | {"output": sums.output, "accepted": sums.accepted, "buckets": sums.buckets}
-        | changes
-    )
-
-
-def voucher_of(rng: Random) -> records.Voucher:
-    sums = records.Sums(
-        wide(rng, 63),
-        wide(rng, 63),
-        tuple(wide(rng, 63) for _ in range(16)),
-        tuple(wide(rng, 63) for _ in range(16)),
-    )
-    return records.Voucher(
-        rng.randbytes(32), rng.getrandbits(32), sums.output, sums.accepted, wide(rng, 128),
-        wide(rng, 128), rng.randbytes(32), rng.randbytes(32), wide(rng, 32), sums.buckets,
-    )  # fmt: skip
-
-
-def draft_leaf_of(rng: Random, **changes: Any) -> records.DraftLeaf:
-    q = wide(rng, 63)
-    values: dict[str, Any] = {
-        "position": rng.randrange(300),
-        "token": rng.randrange(2**17),
-        "q": q,
-        "q_below": rng.randint(0, MASS_TOTAL - q),
-        "kept_hash": rng.randbytes(32),
-        "surprisal": wide(rng, 20),
-        "top_hash": rng.randbytes(32),
-    }
-    return records.DraftLeaf(**(values | changes))
-
-
-def verdict_leaf_of(rng: Random, **changes: Any) -> records.VerdictLeaf:
-    values: dict[str, Any] = {
-        "position": rng.randrange(300),
-        "draft_token": rng.randrange(2**17),
-        "token": rng.randrange(2**17),
-        "accepted": False,
-        "p": wide(rng, 64),
-        "top_prob": rng.getrandbits(16),
-        "cutoff": rng.choice((NO_CUTOFF, -wide(rng, 40), wide(rng, 40))),
-        "score_draft": 0,
-        "score_top": 0,
-        "surprisal": 0,
-        "key": False,
-        "fingerprint": rng.randbytes(32),
-    }
-    return records.VerdictLeaf(**(values | changes))
 
 
 def signed_records(rng: Random) -> Iterable[Record]:
@@ -384,184 +257,6 @@ def noise_vectors() -> dict[str, Any]:
         "positions": positions,
         "argmax": rows,
     }
-
-
-# ---------------------------------------------------------------- the accept rule
-
-
-def accept_vectors() -> dict[str, Any]:
-    rng = Random("verdraft vectors: accept")
-    orders = accept_orders(rng)
-    decisions = [
-        (0, 1, 1), (0, 0, 5), (MASS_TOTAL, 1, 1), (MASS_TOTAL, MASS_TOTAL, MASS_TOTAL),
-        (MASS_TOTAL, MASS_TOTAL, MASS_TOTAL - 1), (0, MASS_TOTAL, 0), (1 << 63, 2, 1),
-        ((1 << 63) - 1, 2, 1),
-    ]  # fmt: skip
-    decisions += [(rng.getrandbits(64), wide(rng, 64), wide(rng, 64)) for _ in range(60)]
-    draws = []
-    for _ in range(12):
-        p = _random_masses(rng, 6)
-        q = _random_masses(rng, 6)
-        coin = rng.getrandbits(64)
-        draws.append(
-            {
-                "p": p,
-                "q": q,
-                "coin": coin,
-                "fromP": masses.sample_masses(p, coin),
-                "fromResidual": masses.residual_token(p, q, coin),
-            }
-        )
-    draws.append(
-        {
-            "p": p,
-            "q": p,
-            "coin": coin,
-            "fromP": masses.sample_masses(p, coin),
-            "fromResidual": masses.residual_token(p, p, coin),
-        }
-    )
-    return {
-        "decisions": [
-            {"u": u, "q": q, "p": p, "accepted": masses.accept_rejection(u, q, p)}
-            for u, q, p in decisions
-        ],
-        "draws": draws,
-        "orders": orders,
-        "leafPairs": list(leaf_pairs(rng, orders)),
-        "draftLeaves": list(draft_leaves(rng, orders)),
-        "draftLists": list(draft_lists(rng)),
-    }
-
-
-def _random_masses(rng: Random, count: int) -> np.ndarray:
-    weights = np.array([rng.choice((0.0, rng.random())) for _ in range(count)])
-    weights[rng.randrange(count)] = rng.random() + 0.01
-    return masses.masses_from_probabilities(weights)
-
-
-def _fault(fault: accept_rule.LeafFault | None) -> int:
-    return 0 if fault is None else int(fault)
-
-
-def accept_orders(rng: Random) -> list[records.Order]:
-    """One order for each way that the rule distinguishes; the cases name them by number."""
-    low = {"key_target_surprisal": 40, "key_draft_surprisal": 40}
-    return [
-        order_of(rng, mode, relax_tau=tau, max_tokens=200, **low)
-        for mode, tau in (
-            (Mode.GREEDY, 0),
-            (Mode.COUPLED, 0),
-            (Mode.REJECTION, 0),
-            (Mode.GREEDY, 1 << 23),
-            (Mode.COUPLED, 2**32 - 1),
-        )
-    ]
-
-
-def leaf_pairs(rng: Random, orders: list[records.Order]) -> Iterable[dict[str, Any]]:
-    """Pairs under every order: honest and faulty figures as the dice fall."""
-    for index in range(160):
-        number = index % len(orders)
-        order = orders[number]
-        tau = order.relax_tau
-        seed, value = rng.randbytes(32), rng.randbytes(32)
-        position = rng.choice((0, 5, 199, 200)) if index % 10 == 0 else rng.randrange(200)
-        drafted: records.DraftLeaf | None = draft_leaf_of(
-            rng, position=position, surprisal=rng.randrange(44)
-        )
-        assert drafted is not None
-        draft_token = drafted.token + (rng.random() < 0.05)
-        if index % 11 == 10:
-            drafted, draft_token = None, NO_TOKEN
-        accepted = rng.random() < (0.3 if drafted is None else 0.6)
-        top = rng.choice((rng.randrange(-(2**26), 2**26), -(2**63), 2**63 - 1))
-        gap = rng.choice((0, 1, tau, tau + 1, -1)) if tau else 0
-        verdict = verdict_leaf_of(
-            rng,
-            position=position + (rng.random() < 0.05),
-            draft_token=draft_token,
-            token=draft_token if accepted ^ (rng.random() < 0.1) else rng.randrange(2**17),
-            accepted=accepted,
-            score_top=top if tau else 0,
-            score_draft=min(max(top - gap, -(2**63)), 2**63 - 1) if tau else 0,
-            surprisal=rng.randrange(44) if tau else 0,
-            key=bool(tau) and rng.random() < 0.5,
-        )
-        yield {
-            "order": number,
-            "seed": seed,
-            "position": position,
-            "draft": drafted,
-            "verdict": verdict,
-            "chainValue": value,
-            "fault": _fault(
-                accept_rule.check_leaf_pair(order, seed, position, drafted, verdict, value)
-            ),
-        }
-
-
-def draft_leaves(rng: Random, orders: list[records.Order]) -> Iterable[dict[str, Any]]:
-    for index in range(24):
-        number = 2 if index % 4 else 1
-        order = orders[number]
-        seed, value, context = (rng.randbytes(32) for _ in range(3))
-        position = rng.randrange(200)
-        drawn = coins.draw_coin(value, seed, context, position)
-        q = wide(rng, 62) + 1
-        below = max(0, drawn - rng.choice((0, q - 1, q, q // 2)))
-        leaf = draft_leaf_of(
-            rng,
-            position=position + (index % 9 == 8),
-            token=NO_TOKEN if index % 11 == 10 else rng.randrange(2**17),
-            q=min(q, MASS_TOTAL),
-            q_below=min(below + (index % 5 == 4), MASS_TOTAL),
-        )
-        yield {
-            "order": number,
-            "seed": seed,
-            "contextHash": context,
-            "position": position,
-            "draft": leaf,
-            "chainValue": value,
-            "fault": _fault(
-                accept_rule.check_draft_leaf(order, seed, context, position, leaf, value)
-            ),
-        }
-
-
-def draft_lists(rng: Random) -> Iterable[dict[str, Any]]:
-    for index in range(16):
-        ids = np.array(sorted(rng.sample(range(2**17), 5)))
-        full = masses.masses_from_probabilities(np.array([rng.random() + 0.01 for _ in range(5)]))
-        kept = list(masses.kept_list(ids, full))
-        token = kept[rng.randrange(5)][0] if index % 4 else 2**17
-        q, below = masses.interval(tuple(kept), token)
-        if index == 5:
-            kept[1], kept[2] = kept[2], kept[1]
-        if index == 6:
-            kept[0] = (kept[0][0], kept[0][1] - 1)
-        if index == 7:
-            kept.insert(1, (kept[0][0] + 1, 0))
-        if index == 9:
-            below += 1
-        if index == 10:
-            kept = [(token_id, 2**57) for token_id in range(65)]
-        leaf = draft_leaf_of(
-            rng,
-            token=token,
-            q=q,
-            q_below=below,
-            kept_hash=records.keccak256(
-                records.TAG_KEPT,
-                *(i.to_bytes(4, "big") + m.to_bytes(8, "big") for i, m in kept),
-            ),
-        )
-        yield {
-            "draft": leaf,
-            "kept": kept,
-            "fault": _fault(accept_rule.check_draft_list(leaf, kept)),
-        }
 
 
 # ---------------------------------------------------------------- trees and money

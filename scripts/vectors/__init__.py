@@ -1,0 +1,1 @@
+"""What `make_vectors` draws its cases from."""
