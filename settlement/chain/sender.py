@@ -43,7 +43,8 @@ from settlement.signing import address_of_key
 
 # A call's cost may grow between simulation and block: other lanes settle, slots turn cold.
 _GAS_MARGIN_PERCENT: Final = 30
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.5
+_FIRST_POLL_SECONDS: Final = 0.005  # doubled from poll to poll: a devnet mines at once
 
 _KNOWN: Final = ("already known", "already imported", "known transaction")
 _NONCE_USED: Final = ("nonce too low", "nonce is too low", "invalid nonce")
@@ -182,6 +183,7 @@ class Sender:
         """
         deadline = time.monotonic() + timeout
         unreachable: NodeUnreachable | None = None
+        pause = min(_FIRST_POLL_SECONDS, self._poll)
         while True:
             self._check_open()
             try:
@@ -202,7 +204,8 @@ class Sender:
                     raise unreachable
                 why = self._refusal.get(intent, "it waits in the pool")
                 raise NotMined(f"{intent} is not confirmed after {timeout:g} s: {why}")
-            self._closed.wait(self._poll)
+            self._closed.wait(pause)
+            pause = min(2 * pause, self._poll)
 
     def tend(self) -> int:
         """One pass over what is not final: send what is not known to the node, replace what is

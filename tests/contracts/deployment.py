@@ -102,6 +102,7 @@ class Book:
     leaves: list[RoundRecord] = field(default_factory=list)
     due_drafter: int = 0
     due_verifier: int = 0
+    drafter_key: bytes = DRAFTER
 
     def serve(self, seed: str, output: int = 32, accepted: int = 24) -> None:
         self.leaves.append(round_record(seed, output, accepted))
@@ -131,7 +132,11 @@ class Book:
             client=domain.sign(voucher, CLIENT),
             verifier=domain.sign(voucher, VERIFIER),
         )
-        return replace(signed, drafter=domain.sign(voucher, DRAFTER)) if with_drafter else signed
+        return (
+            replace(signed, drafter=domain.sign(voucher, self.drafter_key))
+            if with_drafter
+            else signed
+        )
 
     def rebase(self, signed: SignedVoucher) -> None:
         """Go on from a settled voucher."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 from counter_contract import KEYS, Counter
 from eth_account import Account
+from sender_child import run_child
 
 from settlement.chain.anvil import Anvil
 from settlement.chain.errors import NodeUnreachable, Reverted
@@ -25,8 +24,6 @@ from settlement.chain.send_journal import (
 )
 from settlement.chain.sender import InsufficientFunds, NotMined, Sender, SenderClosed
 from settlement.signing import address_of_key
-
-CHILD = Path(__file__).with_name("sender_child.py")
 
 
 @pytest.fixture(scope="module")
@@ -89,39 +86,18 @@ def test_fifty_concurrent_sends_are_mined_once_each(
     assert counter.rpc.transaction_count(ADDRESS) - before == 50
 
 
-@pytest.mark.parametrize(
-    "step", ["simulated", "signed", "journalled", "sent", "confirmed", "finished"]
-)
-def test_killed_after_a_step_it_goes_on_where_it_was(
-    step: str, anvil: Anvil, counter: Counter, tmp_path: Path
+def test_killed_once_its_bytes_are_journalled_it_sends_those(
+    anvil: Anvil, counter: Counter, tmp_path: Path
 ) -> None:
-    intents = ["a", "b"]
+    # For every step, with real vouchers: test_sender_vouchers.
+    calls = {name: counter.hit(name) for name in ("a", "b")}
     before = counter.rpc.transaction_count(ADDRESS)
-
-    def run(step: str, nth: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [
-                sys.executable,
-                str(CHILD),
-                anvil.url,
-                str(tmp_path / "sends.sqlite"),
-                counter.address.hex(),
-                step,
-                str(nth),
-                *intents,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
     # The second time round the first intent is already under way.
-    killed = run(step, 2)
+    killed = run_child(anvil.url, KEYS[1], tmp_path, calls, "journalled", 2)
     assert killed.returncode == -9, killed.stderr
-    survived = run("never", 1)
+    survived = run_child(anvil.url, KEYS[1], tmp_path, calls, "never", 1)
     assert survived.stdout == "done\n", survived.stderr
-    assert [counter.hits(name) for name in intents] == [1, 1]
+    assert [counter.hits(name) for name in calls] == [1, 1]
     assert counter.rpc.transaction_count(ADDRESS) - before == 2
 
 

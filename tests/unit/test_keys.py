@@ -48,6 +48,7 @@ SPEC_KEYSTORE = {
 }
 
 
+@pytest.mark.slow  # the vector's scrypt takes seconds
 def test_the_definitions_own_keystore_opens(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(SPEC_KEYSTORE))
