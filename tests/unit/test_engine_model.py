@@ -69,16 +69,16 @@ def textbook_llama(folder, ids):
     return (norm(x, "model.norm.weight") @ w["model.embed_tokens.weight"].T).float()
 
 
-def check_against(model, ids, want):
-    """Prefill over chunks, then windows of many sizes: all within 1e-4 of `want`."""
+def check_against(model, ids, want, tolerance=1e-4):
+    """Prefill over chunks, then windows of many sizes: all within `tolerance`."""
     got = model.forward([Span(model.new_cache(), ids, len(ids))])[0].logits
-    assert (got - want).abs().max() < 1e-4
+    assert (got - want).abs().max() < tolerance
     cache, parts, at = model.new_cache(), [], len(ids) - 60
     model.forward([Span(cache, ids[:at])])
     for rows in (1, 5, 2, 8, 1, 4, 16, 1, 9, 13):
         parts.append(model.forward([Span(cache, ids[at : at + rows], rows)])[0].logits)
         at += rows
-    assert (torch.cat(parts) - want[len(ids) - 60 : at]).abs().max() < 1e-4
+    assert (torch.cat(parts) - want[len(ids) - 60 : at]).abs().max() < tolerance
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
@@ -98,6 +98,10 @@ def test_logits_equal_transformers(which):
 
 @pytest.mark.slow
 def test_the_default_targets_logits_equal_transformers():
+    """Logits of 30 layers around +-25: rounding alone puts transformers' float32 6e-5 from float64.
+
+    The packed product rounds a little more (1.2e-4 seen); near-ties are counted from 1e-3 on.
+    """
     from node.inference.catalog import CatalogError, resolve
     from node.inference.tokens import Tokenizer
 
@@ -107,7 +111,13 @@ def test_the_default_targets_logits_equal_transformers():
         pytest.skip(str(error))
     text = "The tower is 330 metres tall, about the same height as an 81-storey building. " * 6
     ids = Tokenizer.load(folder).encode(text)
-    check_against(load_model(folder), ids, reference(folder, ids))
+    model, want = load_model(folder), reference(folder, ids)
+    check_against(model, ids, want, tolerance=2e-4)
+    got = model.forward([Span(model.new_cache(), ids, len(ids))])[0].logits
+    worst = (got - want).abs().amax(1)
+    assert worst.median() < 1e-4
+    assert (worst < 1e-4).float().mean() > 0.9
+    assert (got.argmax(1) == want.argmax(1)).all()
 
 
 SMALL = {

@@ -96,6 +96,19 @@ def test_a_window_that_reaches_past_max_tokens_is_refused_and_one_that_ends_ther
     assert (outcome.stop is not None) == (len(outcome.emitted) == 3)
 
 
+@pytest.mark.parametrize("mode", ["greedy", "coupled"])
+def test_a_full_accept_that_reaches_max_tokens_emits_no_bonus(mode):
+    params, model = SamplingParams.from_floats(mode), TableModel(6, 1)
+    plain = decode_plain(model, [1, 2], params, StopRules(3), seed=seed(1)).tokens
+    verifier = Verifier(model)
+    session = verifier.open(b"s", [1, 2], params, StopRules(3), seed=seed(1))
+    outcome = verifier.verify(session, VerifyRequest(Draft(0, tuple(plain))))
+    assert outcome.emitted == tuple(plain)
+    assert (outcome.accepted, outcome.rejected, session.remaining) == (3, False, 0)
+    assert outcome.stop.reason == StopReason.LENGTH
+    assert len(outcome.fingerprints) == 3
+
+
 def test_nothing_can_be_verified_after_the_end():
     model = TableModel(6, 1)
     verifier = Verifier(model)
