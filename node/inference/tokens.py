@@ -8,6 +8,7 @@ from a model folder never runs).
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -47,6 +48,8 @@ class Tokenizer:
 
     def __init__(self, inner: _Tokenizer, config: dict[str, Any], template: str | None) -> None:
         self._inner = inner
+        # Whether control tokens are recognised is a switch on the tokenizer, not an argument.
+        self._switch = threading.Lock()
         self._config = config
         self.chat_template = template
         self._decoder = _token_decoder(json.loads(inner.to_str())["decoder"])
@@ -78,16 +81,22 @@ class Tokenizer:
 
         For what a user typed. A user who writes a control token gets its letters, not its power.
         """
-        self._inner.encode_special_tokens = True
-        return self._inner.encode(text, add_special_tokens=False).ids
+        return self._encode(text, control_tokens=False)
 
     def encode_template(self, text: str) -> list[int]:
         """Ids of a rendered template, whose control tokens are meant."""
-        self._inner.encode_special_tokens = False
-        return self._inner.encode(text, add_special_tokens=False).ids
+        return self._encode(text, control_tokens=True)
+
+    def _encode(self, text: str, *, control_tokens: bool) -> list[int]:
+        with self._switch:
+            self._inner.encode_special_tokens = not control_tokens
+            return self._inner.encode(text, add_special_tokens=False).ids
 
     def chat(self, messages: Sequence[dict[str, str]], now: datetime | None = None) -> list[int]:
         """Prompt ids of a conversation ending with the cue for the assistant's turn.
+
+        As in transformers, a control token written inside a message acts as one: filter the
+        messages of people you do not trust.
 
         Args:
             messages: dicts with "role" and "content".
