@@ -152,7 +152,6 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
     error LaneUnknown();
     error PositionStale();
     error SumsMalformed();
-    error SumsShrank();
     error TreeEmpty();
     error LeavesShrank();
     error LinkWithoutDrafter();
@@ -506,25 +505,22 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
     ) private returns (bytes4) {
         bytes4 reason = _openPosition(step, voucher.position);
         if (reason != 0) return reason;
+        (bool good, bool changed) = SumWords.check(voucher.position.counted, voucher.sums);
         // INVARIANT: counts never fall, never wrap, and accept no more than was proposed.
-        reason = SumWords.check(voucher.position.counted, voucher.sums)
-            ? bytes4(0)
-            : SumsMalformed.selector;
-        if (reason != 0) return reason;
+        if (!good) return SumsMalformed.selector;
         reason = _linkRoot(step, voucher);
         if (reason != 0) return reason;
         reason = _checkSigners(run, step, group, voucher);
         if (reason != 0) return reason;
         _grant(service, step, voucher);
 
-        bool moved = !step.repeats;
-        bool counts = step.signed && SumWords.differ(voucher.position.counted, voucher.sums);
-        if (voucher.link == Link.BEHIND) moved = false;
-        if (!moved && !counts && step.toDrafter + step.toVerifier == 0) {
+        bool moved = !step.repeats && voucher.link != Link.BEHIND;
+        changed = changed && step.signed;
+        if (!moved && !changed && step.toDrafter + step.toVerifier == 0) {
             return NothingNew.selector;
         }
-        if (step.signed) {
-            service.counted = service.counted || counts;
+        if (changed) {
+            service.counted = true;
             SumWords.accumulate(service.delta, voucher.position.counted, voucher.sums);
         }
         _commit(run, service, step, voucher, moved);

@@ -32,9 +32,14 @@ library Signatures {
         returns (bool)
     {
         if (signature.length == 65) {
-            uint256 v = uint8(signature[64]);
-            bytes32 r = bytes32(signature[:32]);
-            uint256 s = uint256(bytes32(signature[32:64]));
+            bytes32 r;
+            uint256 s;
+            uint256 v;
+            assembly ("memory-safe") {
+                r := calldataload(signature.offset)
+                s := calldataload(add(signature.offset, 0x20))
+                v := byte(0, calldataload(add(signature.offset, 0x40)))
+            }
             // INVARIANT: the zero address, ecrecover's failure, signs nothing.
             if (recover(digest, r, s, v) == client && client != address(0)) return true;
         }

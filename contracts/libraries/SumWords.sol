@@ -13,43 +13,45 @@ library SumWords {
 
     /// @notice Whether `sums` may follow `counted`: every lane well-formed, none smaller, none larger
     /// by 2**40 or more (so that 2**23 settlements cannot bring a counter to overflow), and in each
-    /// bucket no more accepted than proposed.
+    /// bucket no more accepted than proposed; and whether they differ at all.
+    /// @dev In assembly because the loops of checked array accesses cost more than a storage slot.
     function check(uint256[9] calldata counted, uint256[9] calldata sums)
         internal
         pure
-        returns (bool)
+        returns (bool good, bool changed)
     {
         uint256 tops = Trees.TOP_BITS;
-        uint256 bad;
-        unchecked {
-            bad = sums[0] & Trees.FIRST_WORD_CLEAR;
-            uint256 lent = (sums[0] | tops) - counted[0];
-            bad |= (lent & tops) ^ tops;
-            bad |= (lent ^ tops) & ABOVE_40;
-            for (uint256 i = 1; i < 5; ++i) {
-                (uint256 a, uint256 b) = (sums[i], sums[i + 4]);
-                bad |= (a | b) & tops;
-                uint256 proposed = (a | tops) - counted[i];
-                uint256 accepted = (b | tops) - counted[i + 4];
-                bad |= (proposed & accepted & tops) ^ tops;
-                bad |= ((proposed | accepted) ^ tops) & ABOVE_40 & ~tops;
-                // Both have every top bit set here, or the answer is no already.
-                bad |= ((proposed - (accepted ^ tops)) & tops) ^ tops;
+        uint256 first = Trees.FIRST_WORD_CLEAR;
+        uint256 above = ABOVE_40;
+        assembly ("memory-safe") {
+            // `bad` gathers a bit for every lane that breaks a rule. With its top bit set a lane
+            // lends to itself: the bit survives a subtraction exactly where nothing was borrowed.
+            let old := calldataload(counted)
+            let new := calldataload(sums)
+            let changes := xor(old, new)
+            let grown := sub(or(new, tops), old)
+            let bad :=
+                or(and(new, first), or(xor(and(grown, tops), tops), and(xor(grown, tops), above)))
+            for { let i := 0x20 } lt(i, 0xa0) { i := add(i, 0x20) } {
+                let at := add(sums, i)
+                let proposed := calldataload(at)
+                let accepted := calldataload(add(at, 0x80))
+                bad := or(bad, and(or(proposed, accepted), tops))
+                at := add(counted, i)
+                old := calldataload(at)
+                changes := or(changes, xor(old, proposed))
+                proposed := sub(or(proposed, tops), old)
+                old := calldataload(add(at, 0x80))
+                changes := or(changes, xor(old, accepted))
+                accepted := sub(or(accepted, tops), old)
+                bad := or(bad, xor(and(and(proposed, accepted), tops), tops))
+                accepted := xor(accepted, tops)
+                bad := or(bad, and(or(xor(proposed, tops), accepted), above))
+                bad := or(bad, xor(and(sub(proposed, accepted), tops), tops))
             }
+            good := iszero(bad)
+            changed := iszero(iszero(changes))
         }
-        return bad == 0;
-    }
-
-    function differ(uint256[9] calldata counted, uint256[9] calldata sums)
-        internal
-        pure
-        returns (bool)
-    {
-        uint256 difference;
-        for (uint256 i; i < 9; ++i) {
-            difference |= counted[i] ^ sums[i];
-        }
-        return difference != 0;
     }
 
     /// @notice delta += sums − counted. After `check`, and for at most 64 lanes, nothing carries.
@@ -58,9 +60,11 @@ library SumWords {
         uint256[9] calldata counted,
         uint256[9] calldata sums
     ) internal pure {
-        unchecked {
-            for (uint256 i; i < 9; ++i) {
-                delta[i] += sums[i] - counted[i];
+        assembly ("memory-safe") {
+            for { let i := 0 } lt(i, 0x120) { i := add(i, 0x20) } {
+                let to := add(delta, i)
+                let grown := sub(calldataload(add(sums, i)), calldataload(add(counted, i)))
+                mstore(to, add(mload(to), grown))
             }
         }
     }
