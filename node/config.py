@@ -38,6 +38,7 @@ class ChainConfig:
     poll_seconds: float = 1.0
     max_fee_gwei: float = 100.0
     settle_idle_seconds: float = 3600.0  # a lane that has lain still for so long is settled
+    draw_patience_seconds: float = 120.0  # those without a stake in a batch spread calls over this
     token_per_wei: float = 1.0  # what a wei of gas is worth in the token's smallest units
 
 

@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from node import api, logs
 from node.chainwatch import ChainWatch
 from node.commands._wallet import send_journal_path
 from node.config import ConfigError, NodeConfig
+from node.evidence import EvidenceRoom
 from node.generation import Generator
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
@@ -38,9 +39,11 @@ from node.serving import Served, serve_drafter, serve_verifier
 from node.settling import SettlingDesk, VoucherShelf
 from settlement.chain.contracts import Contracts
 from settlement.chain.deploy import connect
+from settlement.chain.errors import ChainError
 from settlement.chain.fees import FeePolicy
 from settlement.chain.send_journal import SqliteSendJournal
 from settlement.chain.sender import Sender
+from settlement.watcher import Watcher
 
 ROLE_OF: Final = {
     "bootstrap": Role.BOOTSTRAP,
@@ -202,29 +205,59 @@ async def _start_role(
             client, tokenizer, manifest, token, config, config.data_dir / "receipts"
         )
         nursery.start_soon(_recover, client)
-    if config.role in ("verifier", "drafter"):
-        nursery.start_soon(_settle, parts, contracts)
+    if config.role != "bootstrap":
+        nursery.start_soon(_work_on_chain, parts, contracts)
     if parts.served is None:
         return (Offer(int(ROLE_OF[config.role]), bytes(32), 0, token, bytes(32)),)
     return parts.served.offers
 
 
-async def _settle(parts: Parts, contracts: Contracts) -> None:
-    """Brings this node's vouchers to the chain, through the key's one sender."""
+async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
+    """Settles, captures, draws and opens, through the key's one sender."""
     config, node = parts.config, parts.node
     sender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
-    desk = SettlingDesk(
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch_draws, parts, contracts, sender)
+        if config.role in ("verifier", "drafter"):
+            desk = SettlingDesk(
+                contracts,
+                sender,
+                parts.chain,
+                VoucherShelf(node.journal, node.domain),
+                node.journal,
+                config.chain,
+                config.role,
+                node.clock,
+                node.log,
+            )
+            nursery.start_soon(desk.run)
+
+
+async def _watch_draws(parts: Parts, contracts: Contracts, sender: Sender) -> None:
+    """Looks at the chain's batches whenever blocks came, and does this node's part."""
+    node = parts.node
+    room = EvidenceRoom(node.journal, node.domain)
+
+    def say(what: str, facts: Mapping[str, Any]) -> None:
+        node.log.info(what, **facts)
+
+    watcher = Watcher(
         contracts,
         sender,
-        parts.chain,
-        VoucherShelf(node.journal, node.domain),
-        node.journal,
-        config.chain,
-        config.role,
-        node.clock,
-        node.log,
+        # The journal belongs to the event loop's thread; the watcher acts in another.
+        evidence=lambda root: trio.from_thread.run_sync(room.batch, root),
+        draws=parts.config.role != "verifier",
+        say=say,
+        patience=parts.config.chain.draw_patience_seconds,
     )
-    await desk.run()
+    while True:
+        changed = parts.chain.changed
+        try:
+            await trio.to_thread.run_sync(watcher.act, tuple(parts.chain.events))
+        except ChainError as error:
+            node.log.warning("draws not looked at", reason=str(error))
+        with trio.move_on_after(4 * parts.config.chain.poll_seconds):
+            await changed.wait()
 
 
 def sender_of(config: NodeConfig, node: Node, contracts: Contracts) -> Sender:

@@ -164,6 +164,7 @@ class Fleet:
                 confirmations=1,
                 poll_seconds=0.25,
                 settle_idle_seconds=1.0,
+                draw_patience_seconds=2.0,
                 token_per_wei=1e-6,
             ),
             network=NetworkConfig(

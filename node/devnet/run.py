@@ -21,6 +21,8 @@ from node.devnet.sessions import GenerationFailed, generate, request_of, round_l
 from node.devnet.world import World, build
 from node.roles.frames import Round
 from node.roles.receipt import ReceiptError, verify
+from settlement.draws import DrawTerms, is_drawn
+from settlement.watcher import Stage, fold
 
 SETTLE_SECONDS: Final = 60.0
 OPEN_SECONDS: Final = 60.0
@@ -175,7 +177,29 @@ def await_settled(
 
 
 def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
-    """Waits until every drawn position is opened."""
+    """Waits until every batch has its randomness and every drawn position is opened."""
+    deadline = time.monotonic() + OPEN_SECONDS
+    while True:
+        standing = fold(chain.read())
+        captured = all(any(batch.randomness) for batch in standing.batches.values())
+        waiting = [d for d in standing.draws.values() if d.stage in (Stage.OPEN, Stage.LATE)]
+        called = all(
+            (batch.id, index) in standing.draws
+            for batch in standing.batches.values()
+            for index, entry in enumerate(batch.entries)
+            if any(batch.randomness)
+            and is_drawn(batch.randomness, index, DrawTerms.of(batch.batch[9]), entry.coverage)
+        )
+        if captured and called and not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise NodeDied(
+                f"{len(waiting)} drawn lanes are not opened after {OPEN_SECONDS:.0f} s "
+                f"(all captured: {captured}, all draws called: {called})"
+            )
+        fleet.check_alive()
+        fleet.world.anvil.mine()  # an idle devnet makes no blocks, and draws need later ones
+        time.sleep(0.25)
 
 
 def gather_timings(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], list[float]]:
