@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from node.inference import shipped_draft
+from node.inference.gguf_llama import GgufError, read_gguf_llama
 
 Kind = Literal["embedded-target", "shipped-draft", "tiny", "folder", "hub"]
 Progress = Callable[[str], None]
@@ -146,7 +147,10 @@ def resolve(
     if name == DEFAULT_TARGET:
         return _embedded_target(cache, say)
     if name == DEFAULT_DRAFT:
-        return _shipped_draft(cache, say)
+        try:
+            return _shipped_draft(cache, say)
+        except shipped_draft.ShippedDraftError as error:
+            raise ModelFolderError(f"the draft that ships is damaged: {error}") from error
     if known:
         path = SHIPPED / "tiny" / name.removeprefix("tiny-")
         target = "tiny-target" if name == "tiny-draft" else None
@@ -229,7 +233,10 @@ def _embedded_target(cache: Path, say: Progress) -> ModelSource:
         if (found := _sha256(path)) != _TARGET_SHA256:
             raise ChecksumError(path, _TARGET_SHA256, found)
         say(f"converting {path.name} to safetensors, once")
-        _write_gguf_as_folder(path, folder)
+        try:
+            _write_gguf_as_folder(path, folder)
+        except GgufError as error:
+            raise ModelFolderError(str(error)) from error
 
     path = _prepared(destination, convert)
     return ModelSource(DEFAULT_TARGET, path, "embedded-target", _TARGET_SHA256, "Apache-2.0")
@@ -240,8 +247,6 @@ def _write_gguf_as_folder(path: Path, folder: Path) -> None:
     then computes with the very weights that a bfloat16 engine holds."""
     import torch
     from safetensors.torch import save_file
-
-    from node.inference.gguf_llama import read_gguf_llama
 
     model = read_gguf_llama(path)
     tensors = {
@@ -356,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
             cache_dir=options.cache_dir,
             progress=lambda line: print(line, file=sys.stderr),
         )
-    except (CatalogError, shipped_draft.ShippedDraftError, ValueError) as error:
+    except CatalogError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     print(source.path)

@@ -165,6 +165,18 @@ def test_a_build_that_dies_leaves_the_place_free(tmp_path: Path) -> None:
     assert (tmp_path / "m").is_dir()
 
 
+@pytest.mark.parametrize("record", [None, "{", '{"format": 99}'])
+def test_a_damaged_shipped_draft_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: str | None
+) -> None:
+    monkeypatch.setattr(catalog, "SHIPPED", tmp_path)
+    (tmp_path / catalog.DEFAULT_DRAFT).mkdir()
+    if record is not None:
+        (tmp_path / catalog.DEFAULT_DRAFT / "draft.json").write_text(record)
+    with pytest.raises(catalog.ModelFolderError, match="damaged"):
+        catalog.resolve(catalog.DEFAULT_DRAFT, cache_dir=tmp_path)
+
+
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert catalog.main(["prepare", "tiny-target"]) == 0
     assert capsys.readouterr().out.strip().endswith("models/tiny/target")
