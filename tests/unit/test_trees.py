@@ -225,6 +225,18 @@ def test_a_draw_finds_the_round_by_output_tokens(
             tree.descend(outside, count)
 
 
+def test_a_leaf_covers_its_first_token_to_its_last_and_no_more() -> None:
+    rounds = [_round(3), _round(1), _round(5)]
+    tree = SumTree(rounds)
+    for index, (first, last) in enumerate(((0, 2), (3, 3), (4, 8))):
+        proof, leaf = tree.proof(index), round_leaf(rounds[index])
+        assert proof.offset_of(leaf, first) == 0
+        assert proof.offset_of(leaf, last) == last - first
+        for outside in (first - 1, last + 1):
+            with pytest.raises(TreeError):
+                proof.offset_of(leaf, outside)
+
+
 def _round(output: int) -> RoundRecord:
     word = b"\x07" * 32
     return RoundRecord(word, 0, word, word, word, word, output, 0, (0,) * 8)
