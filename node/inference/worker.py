@@ -68,6 +68,10 @@ class InferenceWorker:
         """
         if self._device.statistics().tasks_waiting >= self.max_waiting:
             raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
+        return await self.finish(function, *args, **kwargs)
+
+    async def finish(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `call`, but never refused: for what frees memory when all is busy, such as closing."""
         async with self._device:
             with trio.CancelScope(shield=True):
                 return await self._in_thread(lambda: function(*args, **kwargs))

@@ -170,8 +170,11 @@ async def test_a_full_queue_is_refused():
             await worker.verify(gate, sessions[3], VerifyRequest(Draft(0)))
         with pytest.raises(WorkerBusy):
             await worker.call(len, [])
+        nursery.start_soon(worker.finish, gate.close, sessions[3])  # closing is never refused
+        await trio.testing.wait_all_tasks_blocked(0.05)
         gate.released.set()
-    assert sessions[3].position == 0
+    assert sessions[3].closed
+    assert gate.sessions == 3
 
 
 async def test_a_failing_pass_is_everybodys_and_the_worker_goes_on():
