@@ -73,14 +73,17 @@ ADDRESS = address_of_key(KEYS[1])
 
 
 def test_fifty_concurrent_sends_are_mined_once_each(
-    counter: Counter, journal: SqliteSendJournal
+    anvil: Anvil, counter: Counter, journal: SqliteSendJournal
 ) -> None:
     sender = make_sender(counter, journal)
     names = [f"lane-{i}" for i in range(50)]
     before = counter.rpc.transaction_count(ADDRESS)
+    anvil.automine(False)  # so that the chain's own count says nothing about the next nonce
     # Every intent from two threads at once: the second finds the first.
     with ThreadPoolExecutor(50) as pool:
-        results = list(pool.map(lambda name: sender.send(name, counter.hit(name)), names * 2))
+        list(pool.map(lambda name: sender.submit(name, counter.hit(name)), names * 2))
+        anvil.mine()
+        results = list(pool.map(sender.wait, names * 2))
     assert all(mined.ok for mined in results)
     assert [counter.hits(name) for name in names] == [1] * 50
     assert counter.rpc.transaction_count(ADDRESS) - before == 50
@@ -95,8 +98,13 @@ def test_killed_once_its_bytes_are_journalled_it_sends_those(
     # The second time round the first intent is already under way.
     killed = run_child(anvil.url, KEYS[1], tmp_path, calls, "journalled", 2)
     assert killed.returncode == -9, killed.stderr
+    with SqliteSendJournal(tmp_path / "sends.sqlite") as kept:
+        (unsent,) = kept.find("b").attempts
     survived = run_child(anvil.url, KEYS[1], tmp_path, calls, "never", 1)
     assert survived.stdout == "done\n", survived.stderr
+    with SqliteSendJournal(tmp_path / "sends.sqlite") as kept:
+        assert kept.find("b").attempts == (unsent,)
+        assert kept.find("b").result.hash == unsent.hash
     assert [counter.hits(name) for name in calls] == [1, 1]
     assert counter.rpc.transaction_count(ADDRESS) - before == 2
 
