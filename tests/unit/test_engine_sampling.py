@@ -94,7 +94,10 @@ def slow_kept(scores, top_k, top_p):
 
 
 @given(
-    st.lists(st.integers(-6, 6).map(lambda x: x * Q24 // 3), min_size=1, max_size=40),
+    st.one_of(
+        st.lists(st.integers(-6, 6).map(lambda x: x * Q24 // 3), min_size=1, max_size=40),
+        st.lists(st.integers(-2000, 2000).map(lambda x: x * Q24 // 1000), min_size=1, max_size=40),
+    ),
     st.integers(0, 12),
     st.sampled_from([1.0, 0.97, 0.8, 0.33, 0.01]),
 )
@@ -106,6 +109,13 @@ def test_filters_keep_what_they_should(scores, top_k, top_p):
     for row, cutoff in zip(table.tolist(), cut.tolist(), strict=True):
         kept = [i for i, s in enumerate(row) if s >= cutoff]
         assert kept == slow_kept(row, top_k, params.top_p / Q16)
+
+
+def test_top_p_counts_what_top_k_left():
+    scores = torch.arange(100)[None] * 1000  # nearly flat, no ties
+    params = SamplingParams.from_floats("coupled", 1.0, top_k=10, top_p=0.45)
+    cutoff = int(sampling.cutoffs(scores, params)[0])
+    assert int((scores >= cutoff).sum()) == 5  # of ten, not of a hundred
 
 
 def test_top_p_over_a_flat_vocabulary_looks_past_its_head():
