@@ -152,5 +152,5 @@ def test_the_embedded_target_converts_and_makes_sense(tmp_path: Path) -> None:
     )
     out = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0]
     text = tokenizer.decode(out[prompt["input_ids"].shape[1] :])
-    assert text.startswith("The sky is blue because of a process called Rayleigh")
+    assert text.startswith("The answer to this question lies in the intricate dance of light")
     assert resolve(DEFAULT_TARGET, cache_dir=tmp_path).path == source.path
