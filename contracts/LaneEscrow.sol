@@ -653,25 +653,27 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
         bool moved
     ) private {
         uint256 figures = _figures(run, service, step, voucher);
-        service.drafter.room -= step.toDrafter;
-        service.drafter.paid += step.toDrafter;
-        service.verifier.room -= step.toVerifier;
-        service.verifier.paid += step.toVerifier;
-        uint256 amount = step.toDrafter + step.toVerifier;
-        run.paid += amount;
-        run.fees += step.fee;
-
-        // INVARIANT: each watermark moves by what was paid, no more: the rest stays owed.
-        uint256 paid = voucher.position.paid + step.toDrafter + (step.toVerifier << 128);
+        uint256 amount;
+        uint256 paid;
+        // What is granted lies within room and reserve, both below 2**96 here; at most 64 lanes.
+        unchecked {
+            service.drafter.room -= step.toDrafter;
+            service.drafter.paid += step.toDrafter;
+            service.verifier.room -= step.toVerifier;
+            service.verifier.paid += step.toVerifier;
+            amount = step.toDrafter + step.toVerifier;
+            run.paid += amount;
+            run.fees += step.fee;
+            // INVARIANT: each watermark moves by what was paid, no more: the rest stays owed.
+            paid = voucher.position.paid + step.toDrafter + (step.toVerifier << 128);
+        }
         uint160 next = _nextPosition(step, voucher, paid, moved);
         // INVARIANT: checked: a reserve pays no more than it holds.
         uint256 left = step.reserve - (amount + step.fee);
-        Hot storage hot = _hot[step.lane];
         if (step.current) {
-            hot.reserve = uint96(left);
-            hot.position = next;
+            _hot[step.lane] = Hot(uint96(left), next);
         } else {
-            hot.reserve = uint96(left);
+            _hot[step.lane].reserve = uint96(left);
             pastPosition[step.lane][LanePositions.epochOf(step.terms)] = next;
         }
         emit LaneSettled(step.lane, step.root, figures, paid);
