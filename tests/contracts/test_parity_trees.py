@@ -241,7 +241,9 @@ def test_a_drawn_token_lies_in_one_leaf_and_no_other(harness, sum_tree: SumTree,
     expected: list[int | None] = []
     for _ in range(runs):
         count = rng.randint(1, 200)
-        target = rng.choice((0, tops[count] - 1, rng.randrange(tops[count])))
+        # Anywhere, and at the seams: a leaf's first token and the one before it.
+        seam = sum_tree.proof(rng.randrange(count), count).output_before()
+        target = rng.choice((seam, max(seam - 1, 0), tops[count] - 1, rng.randrange(tops[count])))
         right = sum_tree.descend(target, count)
         for index in {right, max(right - 1, 0), min(right + 1, count - 1)}:
             proof, leaf = sum_tree.proof(index, count), sum_tree._levels[0][index]
