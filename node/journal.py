@@ -24,7 +24,7 @@ from settlement.schema import Record
 
 R = TypeVar("R", bound=Record)
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # One statement list per version; a journal of version n runs n+1, n+2, … once each.
 _MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -51,6 +51,7 @@ _MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     """,
+    "CREATE INDEX sessions_by_id ON sessions (session_id);",
 )
 
 
@@ -266,6 +267,10 @@ class Journal:
 
     def session(self, start_hash: bytes) -> StoredSession | None:
         row = self._db.execute(self._SESSION + "WHERE start_hash = ?", (start_hash,)).fetchone()
+        return None if row is None else StoredSession(*row)
+
+    def session_by_id(self, session_id: bytes) -> StoredSession | None:
+        row = self._db.execute(self._SESSION + "WHERE session_id = ?", (session_id,)).fetchone()
         return None if row is None else StoredSession(*row)
 
     def sessions(self, state: str | None = None) -> list[StoredSession]:

@@ -24,6 +24,8 @@ TAG_FINGERPRINT: Final = b"verdraft/fingerprint/1"
 TAG_SAMPLE: Final = b"verdraft/sample/1"
 TAG_STOP_STRING: Final = b"verdraft/stop-string/1"
 TAG_ANNOUNCE: Final = b"verdraft/announce/1"
+TAG_AUDITORS: Final = b"verdraft/auditors/1"
+TAG_AUDIT: Final = b"verdraft/audit/1"
 
 
 def keccak256(*parts: bytes) -> bytes:

@@ -16,6 +16,10 @@ Requests, with their answers:
     VOUCHER   VoucherRequest  → VoucherSignature
     RESUME    Resume          → SessionState
     RECORDS   RecordsRequest  → RecordsResponse
+    DRAWN     DrawnRequest    → DrawnAnswer
+    COMMIT    AuditCommit     → Done
+    SALTS     SaltsRequest    → SaltsAnswer
+    REVEAL    AuditReveal     → Done
 
 Channels: SESSION between drafter and verifier (DraftRound, VerdictRound, SessionState, Notice),
 STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as requests).
@@ -66,6 +70,8 @@ MAX_NEWS: Final = 64
 MAX_SIGNATURES: Final = 3
 MAX_STOPS: Final = 16
 MAX_RUNS: Final = 4096
+MAX_PATH: Final = 32
+MAX_SALTED_ROUNDS: Final = 64
 
 
 class Kind(IntEnum):
@@ -80,6 +86,10 @@ class Kind(IntEnum):
     RESUME = 8
     RECORDS = 9
     REACH = 10
+    DRAWN = 11
+    COMMIT = 12
+    SALTS = 13
+    REVEAL = 14
     SESSION = 32
     STREAM = 33
 
@@ -389,22 +399,44 @@ class VoucherSignature(Message):
 
 
 @dataclass(frozen=True)
-class RecordsRequest(Message):
-    """A page of a session's rounds, and with `opening` also its order, start and prompt.
+class SumPath(Message):
+    """A sum-tree proof: the leaf's index, and the siblings from the leaf up, each hash ‖ sums."""
 
-    Served to the parties, and to drawn auditors and panels only."""
+    TAG: ClassVar[int] = 69
+    index: U32
+    siblings: Annotated[tuple[bytes, ...], Many(Fixed(32 + 288), MAX_PATH)]
+
+
+@dataclass(frozen=True)
+class RootPreimage(Message):
+    """What a settled root hashes: the tree's top, cumulative sums, its rounds, the base root."""
+
+    TAG: ClassVar[int] = 70
+    top: Hash
+    sums: Annotated[bytes, Fixed(288)]
+    leaf_count: U32
+    base_root: Hash
+
+
+@dataclass(frozen=True)
+class RecordsRequest(Message):
+    """A page of a session's rounds; with `opening` also its order, start and prompt; with a root
+    also each round's proof under it. Served to the session's parties, and to auditors who are
+    drawn for a root that covers the session: they must name it."""
 
     TAG: ClassVar[int] = 66
     session_id: Hash
     first_round: U32
     rounds: U8
     opening: Flag
+    root: Hash = bytes(32)
 
 
 @dataclass(frozen=True)
 class RecordsResponse(Message):
     """`rounds` from the first asked for; `more` when others follow. Empty `order` and `start`
-    and a None prompt unless the opening was asked for."""
+    and a None prompt unless the opening was asked for. With a root, one proof per round: None for
+    rounds that are not under it."""
 
     TAG: ClassVar[int] = 67
     session_id: Hash
@@ -415,6 +447,93 @@ class RecordsResponse(Message):
     start: Annotated[bytes, Variable(256)] = b""
     signatures: Annotated[tuple[bytes, ...], Many(Fixed(65), 2 * MAX_SIGNATURES)] = ()
     prompt: Annotated[PromptDelivery | None, Maybe(Nested(PromptDelivery))] = None
+    proofs: Annotated[
+        tuple[SumPath | None, ...], Many(Maybe(Nested(SumPath)), MAX_ROUNDS_PER_ANSWER)
+    ] = ()
+
+
+# ---------------------------------------------------------------- audits
+
+
+@dataclass(frozen=True)
+class DrawnRequest(Message):
+    """Which round does this sample of a drawn lane fall on? Asked by auditors drawn for it."""
+
+    TAG: ClassVar[int] = 80
+    batch_id: U64
+    index: U32
+    sample: U8
+
+
+@dataclass(frozen=True)
+class DrawnAnswer(Message):
+    """The drawn round's record with its path, the root it hangs under opened (and that root's base,
+    None at the epoch's start), and the order and start that name the session and its model."""
+
+    TAG: ClassVar[int] = 81
+    root: Annotated[RootPreimage, Nested(RootPreimage)]
+    base: Annotated[RootPreimage | None, Maybe(Nested(RootPreimage))]
+    record: Annotated[bytes, Variable(1024)]
+    path: Annotated[SumPath, Nested(SumPath)]
+    order: Annotated[bytes, Variable(MAX_ORDER)]
+    start: Annotated[bytes, Variable(256)]
+
+
+@dataclass(frozen=True)
+class AuditCommit(Message):
+    """A drawn auditor's commitment to the fingerprints it computed, before V's salts are opened.
+    `signature` is the auditor's own, over the message with zeros in its place (`auditing`)."""
+
+    TAG: ClassVar[int] = 82
+    batch_id: U64
+    index: U32
+    session_id: Hash
+    auditor: Address
+    commitment: Hash
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class SaltsRequest(Message):
+    """V's salts and fingerprints of a page of rounds; answered once the drawn auditors have
+    committed. `rounds` of at most 64."""
+
+    TAG: ClassVar[int] = 83
+    batch_id: U64
+    index: U32
+    session_id: Hash
+    first_round: U32
+    rounds: U8
+
+
+@dataclass(frozen=True)
+class SaltsAnswer(Message):
+    """Per round the pairs salt ‖ fingerprint, 64 bytes an output token."""
+
+    TAG: ClassVar[int] = 84
+    session_id: Hash
+    first_round: U32
+    rounds: Annotated[tuple[bytes, ...], Many(Variable(64 * 65), MAX_SALTED_ROUNDS)]
+
+
+@dataclass(frozen=True)
+class AuditReveal(Message):
+    """What stood behind a commitment, and what the auditor found. `verdict` is `auditing.Verdict`;
+    `distance` the largest fingerprint distance, None when V opened no salts."""
+
+    TAG: ClassVar[int] = 85
+    batch_id: U64
+    index: U32
+    session_id: Hash
+    auditor: Address
+    salt: Hash
+    digest: Hash
+    verdict: U8
+    tokens: U32
+    mismatches: U32
+    near_ties: U32
+    distance: Annotated[int | None, Maybe(Unsigned(4))]
+    signature: Signature
 
 
 MESSAGES: Final = registry(
@@ -423,6 +542,8 @@ MESSAGES: Final = registry(
     *(PromptDelivery, QuoteRequest, Quote, OrderOffer, OrderAccept, StartOffer, StartAccept),
     *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
     *(RoundRun, VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
+    *(SumPath, RootPreimage, DrawnRequest, DrawnAnswer),
+    *(AuditCommit, SaltsRequest, SaltsAnswer, AuditReveal),
 )
 
 EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
@@ -435,6 +556,10 @@ EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
     Kind.VOUCHER: (VoucherRequest, VoucherSignature),
     Kind.RESUME: (Resume, SessionState),
     Kind.RECORDS: (RecordsRequest, RecordsResponse),
+    Kind.DRAWN: (DrawnRequest, DrawnAnswer),
+    Kind.COMMIT: (AuditCommit, Done),
+    Kind.SALTS: (SaltsRequest, SaltsAnswer),
+    Kind.REVEAL: (AuditReveal, Done),
 }
 
 LINES: Final[dict[Kind, tuple[type[Message], ...]]] = {

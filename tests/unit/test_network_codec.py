@@ -144,7 +144,7 @@ def test_a_count_is_refused_before_anything_is_read() -> None:
 def test_booleans_options_and_text_have_one_form() -> None:
     asked = RecordsRequest(bytes(32), 0, 1, False).encode()
     with pytest.raises(FieldError, match="0 or 1"):
-        decode(asked[:-1] + b"\2", RecordsRequest)
+        decode(asked[:-33] + b"\2" + asked[-32:], RecordsRequest)
     notice = Notice(bytes(32), 1, "é").encode()
     assert notice.endswith(b"\xc3\xa9\0")
     with pytest.raises(FieldError, match="0 or 1"):
