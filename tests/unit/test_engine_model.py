@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from engine_models import TINY, tiny_draft, tiny_target
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from node.inference.architecture import ModelError, UnsupportedModel, read_architecture
 from node.inference.cache import ContextOverflow
@@ -55,7 +57,10 @@ def textbook_llama(folder, ids):
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
         h = norm(x, at + "input_layernorm.weight")
-        q, k, v = (h @ w[f"{at}self_attn.{n}_proj.weight"].T for n in "qkv")
+        q, k, v = (
+            h @ w[f"{at}self_attn.{n}_proj.weight"].T + w.get(f"{at}self_attn.{n}_proj.bias", 0.0)
+            for n in "qkv"
+        )
         q, k = rotate(split(q, heads)), rotate(split(k, kv_heads))
         k, v = (t.repeat_interleave(heads // kv_heads, 0) for t in (k, split(v, kv_heads)))
         scores = (q @ k.transpose(1, 2) / dim**0.5).masked_fill(
@@ -86,6 +91,20 @@ def test_logits_equal_the_textbook(which):
     ids = random_ids(PREFILL_CHUNK + 60, 3072)
     model = tiny_target() if which == "target" else tiny_draft()
     check_against(model, ids, textbook_llama(TINY / which, ids))
+
+
+def test_biases_of_queries_keys_and_values_are_theirs(tmp_path):
+    """As in Qwen2: the tiny draft with biases added."""
+    shutil.copytree(TINY / "draft", tmp_path / "m")
+    with safe_open(TINY / "draft" / "model.safetensors", framework="pt") as file:
+        w = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    generator = torch.Generator().manual_seed(1)
+    for name in [n for n in w if n.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))]:
+        bias = torch.randn(len(w[name]), generator=generator).to(w[name].dtype)
+        w[name.replace("weight", "bias")] = bias
+    save_file(w, tmp_path / "m" / "model.safetensors")
+    ids = random_ids(80, 3072)
+    check_against(load_model(tmp_path / "m"), ids, textbook_llama(tmp_path / "m", ids))
 
 
 @pytest.mark.slow
@@ -250,8 +269,6 @@ def test_malformed_folders_are_refused_with_the_reason(tmp_path, text, message):
 
 
 def test_missing_and_misshapen_tensors_are_refused(tmp_path):
-    from safetensors.torch import save_file
-
     config = {"model_type": "llama", **SMALL}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=r"model\.safetensors"):

@@ -66,10 +66,12 @@ def run(name, prompt, number, drafter_name, window, tokens=13):
     return compare(got.tokens, plain), got, plain
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize(
-    "drafter", ["model", "ngram", "random", "perfect", "wrong-at-3", "adversary"]
-)
+KINDS = ["model", "ngram", "random", "perfect", "wrong-at-3", "adversary"]
+# Every setting and every drafter, half of their pairs; the slow test has them all.
+PAIRS = [(n, k) for i, n in enumerate(SETTINGS) for j, k in enumerate(KINDS) if (i + j) % 2 == 0]
+
+
+@pytest.mark.parametrize(("name", "drafter"), PAIRS)
 def test_text_equals_plain_decoding(name, drafter):
     number = list(SETTINGS).index(name) * 7 + len(drafter)
     prompt = prompts(16)[number % 16]

@@ -90,6 +90,21 @@ async def test_those_who_wait_are_verified_in_one_pass():
     assert all(s.position == 1 for s in sessions)
 
 
+async def test_two_rounds_of_one_session_run_one_after_the_other():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    first, second = opened(gate, 2)
+    gate.released.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.verify, gate, first, VerifyRequest(Draft(0)))
+        await entered(gate)
+        for base in (0, 1):
+            nursery.start_soon(worker.verify, gate, second, VerifyRequest(Draft(base)))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        gate.released.set()
+    assert gate.batches == [1, 1, 1]
+    assert second.position == 2
+
+
 async def test_one_bad_request_does_not_fail_its_neighbours():
     gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
     sessions = opened(gate, 3)
