@@ -8,6 +8,7 @@ import {BucketHistory} from "../libraries/BucketHistory.sol";
 import {Records} from "../libraries/Records.sol";
 import {SequentialTest} from "../libraries/SequentialTest.sol";
 import {LedgerWork} from "./LedgerWork.sol";
+import {FeeOnTransferToken} from "./doubles/Tokens.sol";
 
 contract AlphaLedgerOwnerTest is LedgerWork {
     function test_OnlyTheOwnerSets() public {
@@ -708,5 +709,23 @@ contract AlphaLedgerCaseTest is LedgerWork {
         alpha.expire(caseId);
         alpha.expire(caseId);
         assertEq(uint8(_status(id)), uint8(IAlphaLedger.Status.VOID));
+    }
+
+    /// @dev A token that keeps a part of each transfer is not supported, and cannot unbalance the books.
+    function test_ABondThatArrivesShortIsRefused() public {
+        FeeOnTransferToken fee = new FeeOnTransferToken();
+        vm.mockCall(
+            address(vault), abi.encodeCall(IStakeVault.stakeToken, ()), abi.encode(address(fee))
+        );
+        alpha = new AlphaLedger(address(this), vault, registry, _ledgerParameters());
+        alpha.wire(address(escrow));
+        (, uint64 caseId) = _flagged();
+        fee.mint(drafter.addr, BOND);
+        vm.startPrank(drafter.addr);
+        fee.approve(address(alpha), BOND);
+        vm.expectRevert(
+            abi.encodeWithSelector(AlphaLedger.BondShort.selector, BOND, BOND * 99 / 100)
+        );
+        alpha.assertDraftModel(caseId);
     }
 }

@@ -249,6 +249,18 @@ contract DrawBeaconCaptureTest is BeaconWork {
         assertEq(_capture(batch), 0);
     }
 
+    /// @dev Locks wait for captures, so nothing about the reward may stop one.
+    function test_ACaptureNeedsNoReward() public {
+        vm.startPrank(owner);
+        draws.setReward(address(token), 5);
+        escrow.setFeeSpender(address(draws), false);
+        vm.stopPrank();
+        IDrawBeacon.Batch memory batch = _registered(none);
+        vm.roll(batch.targetBlock + 1);
+        assertEq(_capture(batch), 1);
+        assertEq(draws.pendingIn(SLICE_ID), 0);
+    }
+
     /// @dev Nobody takes a second look: not with the batch as it was, nor as it is, nor altered.
     function test_NobodyDrawsAgain() public {
         IDrawBeacon.Batch memory batch = _registered(none);
