@@ -713,10 +713,16 @@ contract LaneEscrow is ILaneEscrow, ExpiringPause, ReentrancyGuardTransient {
         uint256 valueVerifier = FixedPointMathLib.zeroFloorSub(voucher.due >> 128, paid >> 128);
         valueDrafter = FixedPointMathLib.min(valueDrafter, type(uint96).max);
         valueVerifier = FixedPointMathLib.min(valueVerifier, type(uint96).max);
-        uint256 risk = ((valueDrafter + valueVerifier) * run.priceQ32) >> 32;
-        uint256 coverage = risk == 0
-            ? Batches.MAX_COVERAGE
-            : FixedPointMathLib.min((service.verifier.reachable << 8) / risk, Batches.MAX_COVERAGE);
+        uint256 coverage = Batches.MAX_COVERAGE;
+        // Values below 2**97 together, the price at most 2**96, stake below 2**97.
+        unchecked {
+            uint256 risk = ((valueDrafter + valueVerifier) * run.priceQ32) >> 32;
+            if (risk != 0) {
+                coverage = FixedPointMathLib.min(
+                    (service.verifier.reachable << 8) / risk, Batches.MAX_COVERAGE
+                );
+            }
+        }
         uint256 flags = step.flags;
         if (step.signed) flags |= Batches.COUNTED;
         if (!step.repeats) flags |= Batches.DRAWABLE;

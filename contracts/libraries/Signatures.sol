@@ -4,8 +4,12 @@ pragma solidity ^0.8.30;
 /// @title Signatures
 /// @notice Who signed a digest: operators by key, clients by key or by contract.
 /// @dev Accepts what `settlement/signing.py` accepts and no more: v of 27 or 28, s in the lower half.
-/// Answers instead of reverting, so that one bad signature leaves the other lanes of a call alone.
+/// Answers instead of reverting, so that one bad signature leaves the other lanes of a call alone;
+/// but for want of gas, which is the sender's alone to mend.
 library Signatures {
+    /// @notice The call was sent with too little gas to ask a client's contract: send more.
+    error TooLittleGas(uint256 left, uint256 needed);
+
     uint256 internal constant HALF_ORDER =
         0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0;
     uint256 internal constant LOW_255 = type(uint256).max >> 1;
@@ -75,9 +79,10 @@ library Signatures {
         returns (bool valid)
     {
         bytes memory question = abi.encodeWithSelector(ERC1271_MAGIC, digest, signature);
-        // INVARIANT: the contract gets its whole allowance, so that a sender cannot starve it into
-        // a "no" (63/64 of what is left is passed on at most).
-        if (gasleft() < ERC1271_GAS * 64 / 63 + 5_000) return false;
+        // INVARIANT: the contract gets its whole allowance: nobody starves it into a "no", and an
+        // estimate of gas never settles for skipping it (63/64 of what is left is passed on at most).
+        uint256 needed = ERC1271_GAS * 64 / 63 + 5_000;
+        if (gasleft() < needed) revert TooLittleGas(gasleft(), needed);
         assembly ("memory-safe") {
             mstore(0x00, 0)
             let ok := staticcall(100000, client, add(question, 0x20), mload(question), 0x00, 0x20)
