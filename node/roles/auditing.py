@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from node.network.messages import AuditCommit, AuditReveal
 from settlement.chain.contracts import Role
@@ -37,6 +37,8 @@ from settlement.watcher import fold
 
 AUDITORS_DRAWN: Final = 3  # per drawn lane and model; all of them where fewer are eligible
 NO_SIGNATURE: Final = bytes(65)
+_SETTLED_AT, _TERMS, _EVIDENCE = 5, 9, 0  # places in IDrawBeacon.Batch, and in its Terms
+M = TypeVar("M", AuditCommit, AuditReveal)
 
 
 class Verdict(IntEnum):
@@ -135,6 +137,7 @@ class DrawnLane:
     Attributes:
         batch_id, index: the draw's name.
         root, seed, samples: as `settlement.draws` uses them.
+        until: unix seconds by the chain's clock; after it nobody has to have the records.
         accounts: auditors at the batch's registration, by account.
     """
 
@@ -144,6 +147,7 @@ class DrawnLane:
     root: bytes
     seed: bytes
     samples: int
+    until: int
     accounts: Mapping[bytes, Auditor] = field(repr=False)
     count: int = AUDITORS_DRAWN
 
@@ -185,6 +189,12 @@ def drawn_lanes(events: Iterable[ChainEvent], count: int = AUDITORS_DRAWN) -> tu
         if isinstance(found.event, BatchRegistered):
             at[found.event.batch_id] = accounts
         accounts = after(accounts, found.event)
+    standing = fold(events)
+
+    def until(batch_id: int) -> int:
+        batch = standing.batches[batch_id].batch
+        return int(batch[_SETTLED_AT]) + int(batch[_TERMS][_EVIDENCE])
+
     return tuple(
         DrawnLane(
             batch_id=drawn.key[0],
@@ -193,10 +203,11 @@ def drawn_lanes(events: Iterable[ChainEvent], count: int = AUDITORS_DRAWN) -> tu
             root=drawn.root,
             seed=drawn.seed,
             samples=drawn.samples,
+            until=until(drawn.key[0]),
             accounts=at[drawn.key[0]],
             count=count,
         )
-        for drawn in fold(events).draws.values()
+        for drawn in standing.draws.values()
     )
 
 
@@ -237,9 +248,7 @@ def signing_digest(domain: Domain, message: AuditCommit | AuditReveal) -> bytes:
     return keccak256(TAG_AUDIT, b"signed", domain.separator, body)
 
 
-def signed(
-    domain: Domain, message: AuditCommit | AuditReveal, private_key: bytes
-) -> AuditCommit | AuditReveal:
+def signed(domain: Domain, message: M, private_key: bytes) -> M:
     """The message with its author's signature."""
     return replace(message, signature=sign(signing_digest(domain, message), private_key))
 

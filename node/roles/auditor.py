@@ -1,0 +1,427 @@
+"""The auditor: is drawn, fetches a session, runs it again, commits, sees the salts, reveals.
+
+One task per drawn lane. What must not change after a restart is journalled before it is sent: the
+salt, the digest and the signed commitment in one row, and the report at the end; a re-run repeats.
+
+No panel contract exists yet: commitments and reveals go as signed messages to V and to the other
+drawn auditors, and a report is this node's word. Nobody is slashed or paid by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import trio
+
+from node.network import exchange
+from node.network.codec import decode
+from node.network.errors import NetworkError, Refused
+from node.network.messages import (
+    MAX_SALTED_ROUNDS,
+    AuditCommit,
+    AuditReveal,
+    Done,
+    Kind,
+    SaltsAnswer,
+    SaltsRequest,
+)
+from node.roles.auditing import (
+    NO_SIGNATURE,
+    DrawnLane,
+    Draws,
+    Verdict,
+    commitment,
+    fingerprint_digest,
+    is_signed,
+    opens,
+    signed,
+)
+from node.roles.audits import SHOWN, Audit, Report, weigh
+from node.roles.delivery import Broken, Delivered, Undelivered, fetch_drawn, fetch_session
+from node.roles.frames import FrameError
+from node.roles.lines import ask
+from node.roles.ports import Node
+from node.roles.refusals import No
+from node.roles.rerun import AuditEngine, Case, Findings, Tolerance
+from node.roles.stored import Private
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds. `deliver`: until a session that nobody gives counts as withheld; `open`: until V's
+    salts do; `pause`: between attempts."""
+
+    deliver: float = 120.0
+    open: float = 180.0
+    pause: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """The journalled row: what was committed, and how to open it."""
+
+    salt: bytes
+    digest: bytes
+    message: AuditCommit
+
+    def to_wire(self) -> bytes:
+        return self.salt + self.digest + self.message.encode()
+
+    @classmethod
+    def from_wire(cls, raw: bytes) -> _Committed:
+        return cls(raw[:32], raw[32:64], decode(raw[64:], AuditCommit))
+
+
+class AuditorRole:
+    """Audits on `engine` whatever this node is drawn for. `look` is to be called when the chain has
+    moved."""
+
+    def __init__(
+        self,
+        node: Node,
+        draws: Draws,
+        engine: AuditEngine,
+        *,
+        tolerance: Tolerance | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.node = node
+        self.draws = draws
+        self.engine = engine
+        self.tolerance = tolerance or Tolerance()
+        self.patience = patience or Patience()
+        self.audits: dict[tuple[int, int], Audit] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves and audits until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            exchange.serve(self.node.transport, Kind.COMMIT, self.on_commit)
+            exchange.serve(self.node.transport, Kind.REVEAL, self.on_reveal)
+            self.look()
+            task_status.started()
+            await trio.sleep_forever()
+
+    def look(self) -> None:
+        """Starts an audit for every drawn lane that has none yet and names this node."""
+        assert self._nursery is not None
+        for drawn in self.draws.lanes():
+            if drawn.key in self.audits or not drawn.models_of(self.node.address):
+                continue
+            told = self.node.journal.fact(f"audit-done:{drawn.batch_id}:{drawn.index}")
+            if told is not None:
+                reports = [Report.from_json(data) for data in json.loads(told)]
+                self.audits[drawn.key] = Audit(drawn, reports, done=True)
+            elif self.node.clock() <= drawn.until:  # after it nobody has to have the records
+                self.audits[drawn.key] = Audit(drawn)
+                self._nursery.start_soon(self._audit, self.audits[drawn.key])
+
+    def view(self) -> list[dict[str, Any]]:
+        """Every audit as JSON."""
+        return [audit.to_json() for audit in self.audits.values()]
+
+    # ------------------------------------------------------------ one drawn lane
+
+    async def _audit(self, audit: Audit) -> None:
+        drawn = audit.drawn
+        log = self.node.log.bind(batch=drawn.batch_id, index=drawn.index)
+        try:
+            sessions: dict[bytes, Delivered] = {}
+            deadline = trio.current_time() + self.patience.deliver
+            for sample in range(drawn.samples):
+                await self._sample(audit, sample, sessions, deadline)
+            for session_id, delivered in sessions.items():
+                report = self._reported(drawn, session_id)
+                if report is None:
+                    report = await self._session(drawn, delivered)
+                    self._keep(drawn, session_id, report)
+                self._add(audit, report)
+        except Exception:
+            # One audit's failure (out of memory, a fault of ours) must not end the others.
+            log.exception("audit failed")
+            self._add(audit, self._blank(drawn, "failed", "see this node's log"))
+        audit.done = True
+        told = json.dumps([report.to_json() for report in audit.reports])
+        self.node.journal.set_fact(f"audit-done:{drawn.batch_id}:{drawn.index}", told)
+
+    async def _sample(
+        self, audit: Audit, sample: int, sessions: dict[bytes, Delivered], deadline: float
+    ) -> None:
+        """Adds the session that the sample falls on, once, if its model is ours to audit."""
+        drawn = audit.drawn
+        mine = drawn.models_of(self.node.address)
+        lane = drawn.lane
+        sources = (lane.verifier, lane.drafter, lane.client)
+        reasons: list[str] = []
+        fault: Broken | None = None
+        while True:
+            for source in sources:
+                try:
+                    found = await fetch_drawn(self.node, drawn, sample, source)
+                    if found.order.target_model not in mine:
+                        return
+                    session_id = found.order.session_id
+                    if session_id not in sessions:
+                        sessions[session_id] = await fetch_session(self.node, drawn, found, source)
+                    return
+                except Broken as error:
+                    # V's own delivery that breaks a rule is a finding; another's is only no answer.
+                    fault = error if source == lane.verifier else fault
+                    reasons.append(str(error))
+                except (Undelivered, NetworkError) as error:
+                    reasons.append(str(error))
+            if fault is not None or trio.current_time() >= deadline:
+                break
+            await trio.sleep(self.patience.pause)
+        said = "; ".join(reasons[-len(sources) :])
+        verdict = Verdict.SILENT if fault is None else Verdict.FAULT
+        report = self._blank(drawn, verdict.name.lower(), said)
+        if report not in audit.reports:
+            self._add(audit, report)
+
+    def _add(self, audit: Audit, report: Report) -> None:
+        audit.reports.append(report)
+        self.node.metrics.count(f"audits_{report.verdict}")
+        self.node.log.info(
+            "audited",
+            batch=report.batch_id,
+            session=(report.session_id or "")[:14],
+            verdict=report.verdict,
+            tokens=report.tokens,
+            mismatches=report.mismatches,
+            near_ties=report.near_ties,
+            distance=report.fingerprint_distance,
+            reason=report.reason,
+        )
+
+    # ------------------------------------------------------------ one session
+
+    async def _session(self, drawn: DrawnLane, delivered: Delivered) -> Report:
+        """Runs the session again, commits, sees the salts, reveals."""
+        node, terms = self.node, delivered.terms
+        session_id = terms.order.session_id
+        case = Case(terms.order, terms.seed, delivered.delivery, delivered.rounds)
+        findings = await self.engine.rerun(case, self.tolerance)
+        node.metrics.time("rerun", findings.seconds)
+        committed = self._commit(drawn, session_id, findings)
+        others = [a for a in drawn.auditors(terms.order.target_model) if a != node.address]
+        revealed: list[AuditReveal] = []
+        ready = trio.Event()
+        assert self._nursery is not None
+        for peer in (*others, drawn.lane.verifier):
+            self._nursery.start_soon(self._inform, peer, committed.message, ready, revealed)
+        deadline = trio.current_time() + self.patience.open
+        salts = await self._salts(drawn, delivered, committed.message, deadline)
+        weighed = weigh(delivered.rounds, findings, salts, self.tolerance)
+        await self._all_committed(committed.message, others, deadline)
+        reveal = AuditReveal(
+            batch_id=drawn.batch_id,
+            index=drawn.index,
+            session_id=session_id,
+            auditor=node.address,
+            salt=committed.salt,
+            digest=committed.digest,
+            verdict=int(weighed.verdict),
+            tokens=findings.tokens,
+            mismatches=len(findings.mismatches),
+            near_ties=findings.near_ties,
+            distance=weighed.distance,
+            signature=NO_SIGNATURE,
+        )
+        reveal = signed(node.domain, reveal, node.key)
+        # Journalled before it is sent: a restart after this tells the same.
+        stored = node.journal.secret_once(_reveal_name(reveal), reveal.encode)
+        revealed.append(decode(stored, AuditReveal))
+        ready.set()
+        return Report(
+            batch_id=drawn.batch_id,
+            index=drawn.index,
+            verifier="0x" + drawn.lane.verifier.hex(),
+            session_id="0x" + session_id.hex(),
+            verdict=weighed.verdict.name.lower(),
+            reason=_reason(drawn, delivered, weighed.reason),
+            tokens=findings.tokens,
+            rounds=len(delivered.rounds),
+            outside=delivered.outside,
+            mismatches=len(findings.mismatches),
+            near_ties=findings.near_ties,
+            fingerprint_distance=weighed.distance,
+            seconds=findings.seconds,
+            source="0x" + delivered.source.hex(),
+            differences=tuple(asdict(found) for found in findings.mismatches[:SHOWN]),
+        )
+
+    def _commit(self, drawn: DrawnLane, session_id: bytes, findings: Findings) -> _Committed:
+        """The commitment of this session, made and journalled once: after a restart it is the one
+        made before, whatever a second re-run says."""
+
+        def make() -> bytes:
+            salt = self.node.entropy(32)
+            digest = fingerprint_digest(session_id, findings.fingerprints)
+            message = signed(
+                self.node.domain,
+                AuditCommit(
+                    drawn.batch_id,
+                    drawn.index,
+                    session_id,
+                    self.node.address,
+                    commitment(self.node.address, salt, digest),
+                    NO_SIGNATURE,
+                ),
+                self.node.key,
+            )
+            return _Committed(salt, digest, message).to_wire()
+
+        name = f"audit:{_name(drawn, session_id)}"
+        return _Committed.from_wire(self.node.journal.secret_once(name, make))
+
+    async def _salts(
+        self, drawn: DrawnLane, delivered: Delivered, commit: AuditCommit, deadline: float
+    ) -> list[Private] | str:
+        """V's salts of every round, after V has this commitment; or why there are none."""
+        verifier, transport = drawn.lane.verifier, self.node.transport
+        session_id = delivered.terms.order.session_id
+        reason = "V was not asked"
+        while trio.current_time() < deadline:
+            try:
+                await ask(transport, verifier, Kind.COMMIT, commit, Done)
+                return await self._salt_pages(drawn, delivered, session_id)
+            except Refused as no:
+                reason = str(no)
+                if no.code == No.CONFLICT:
+                    break
+                await trio.sleep(no.retry_after or self.patience.pause)
+            except (NetworkError, FrameError) as error:
+                reason = str(error)
+                await trio.sleep(self.patience.pause)
+        return reason
+
+    async def _salt_pages(
+        self, drawn: DrawnLane, delivered: Delivered, session_id: bytes
+    ) -> list[Private]:
+        out: list[Private] = []
+        while len(out) < len(delivered.rounds):
+            wanted = SaltsRequest(
+                drawn.batch_id, drawn.index, session_id, len(out), MAX_SALTED_ROUNDS
+            )
+            answer = await ask(
+                self.node.transport, drawn.lane.verifier, Kind.SALTS, wanted, SaltsAnswer
+            )
+            if not answer.rounds:
+                raise FrameError(f"V opened {len(out)} of {len(delivered.rounds)} rounds")
+            out += [Private.from_wire(raw) for raw in answer.rounds]
+        return out[: len(delivered.rounds)]
+
+    # ------------------------------------------------------------ towards the others
+
+    async def _all_committed(
+        self, mine: AuditCommit, others: Sequence[bytes], deadline: float
+    ) -> None:
+        """Waits until every other drawn auditor's commitment is here, or the time is over: a digest
+        told before then could be committed to by somebody who has computed nothing."""
+        names = [_commit_name(replace(mine, auditor=other)) for other in others]
+        while trio.current_time() < deadline:
+            if all(self.node.journal.secret(name) is not None for name in names):
+                return
+            await trio.sleep(self.patience.pause)
+
+    async def _inform(
+        self, peer: bytes, commit: AuditCommit, ready: trio.Event, revealed: list[AuditReveal]
+    ) -> None:
+        """Tells one peer the commitment, and the reveal when it is there."""
+        await self._tell(peer, Kind.COMMIT, commit)
+        await ready.wait()
+        await self._tell(peer, Kind.REVEAL, revealed[0])
+
+    async def _tell(self, peer: bytes, kind: Kind, message: AuditCommit | AuditReveal) -> None:
+        """Sends until it is taken, refused for good, or patience ends; an audit does not depend on
+        the others' answers."""
+        with trio.move_on_after(self.patience.open):
+            while True:
+                try:
+                    await ask(self.node.transport, peer, kind, message, Done)
+                    return
+                except Refused as no:
+                    if no.code == No.CONFLICT or no.retry_after is None:
+                        self.node.log.debug("not taken", peer=peer.hex(), reason=str(no))
+                        return
+                    await trio.sleep(no.retry_after)
+                except NetworkError:
+                    await trio.sleep(self.patience.pause)
+
+    async def on_commit(self, peer: bytes, commit: AuditCommit) -> Done:
+        """Another drawn auditor's commitment, kept so that its reveal can be held against it."""
+        self._check_author(peer, commit)
+        journal, name = self.node.journal, _commit_name(commit)
+        mine = _reveal_name(replace(commit, auditor=self.node.address))
+        if journal.secret(name) is None and journal.secret(mine) is not None:
+            raise Refused(No.CONFLICT, "reveals have begun: nobody can commit any more")
+        if journal.secret_once(name, commit.encode) != commit.encode():
+            raise Refused(No.CONFLICT, "this auditor has committed to something else before")
+        return Done(commit.commitment)
+
+    async def on_reveal(self, peer: bytes, reveal: AuditReveal) -> Done:
+        """Another drawn auditor's finding; taken if it opens a commitment held here."""
+        self._check_author(peer, reveal)
+        stored = self.node.journal.secret(_commit_name(reveal))
+        if stored is None or not opens(decode(stored, AuditCommit), reveal):
+            raise Refused(No.ORDER, "this does not open a commitment made here")
+        self.node.metrics.count("reveals_heard")
+        return Done(reveal.digest)
+
+    def _check_author(self, peer: bytes, message: AuditCommit | AuditReveal) -> None:
+        wanted = (message.batch_id, message.index)
+        drawn = next((lane for lane in self.draws.lanes() if lane.key == wanted), None)
+        if drawn is None:
+            # It may be a block ahead of this node.
+            raise Refused(No.UNKNOWN, "no such draw is confirmed here yet", 1.0)
+        if message.auditor != peer or not drawn.models_of(peer):
+            raise Refused(No.NOT_YOURS, "only from auditors drawn for that lane")
+        if not is_signed(self.node.domain, message):
+            raise Refused(No.ORDER, "not signed by the auditor that it names")
+        held = f"audit-heard:{message.batch_id}:{message.index}:{peer.hex()}"
+        sessions = set((self.node.journal.fact(held) or "").split())
+        if message.session_id.hex() not in sessions:
+            # A draw falls on no more sessions than it has samples.
+            if len(sessions) >= drawn.samples:
+                raise Refused(No.NOT_YOURS, f"a draw has at most {drawn.samples} sessions")
+            sessions.add(message.session_id.hex())
+            self.node.journal.set_fact(held, " ".join(sorted(sessions)))
+
+    # ------------------------------------------------------------ reports
+
+    def _reported(self, drawn: DrawnLane, session_id: bytes) -> Report | None:
+        text = self.node.journal.fact(f"audit-report:{_name(drawn, session_id)}")
+        return None if text is None else Report.from_json(json.loads(text))
+
+    def _keep(self, drawn: DrawnLane, session_id: bytes, report: Report) -> None:
+        name = f"audit-report:{_name(drawn, session_id)}"
+        self.node.journal.set_fact(name, json.dumps(report.to_json()))
+
+    def _blank(self, drawn: DrawnLane, verdict: str, reason: str) -> Report:
+        verifier = "0x" + drawn.lane.verifier.hex()
+        return Report(drawn.batch_id, drawn.index, verifier, None, verdict, reason)
+
+
+def _reason(drawn: DrawnLane, delivered: Delivered, reason: str) -> str:
+    """The verdict's reason, and that V left the delivery to another where it did."""
+    if delivered.source == drawn.lane.verifier:
+        return reason
+    return f"not delivered by the verifier, but by 0x{delivered.source.hex()}; {reason}"
+
+
+def _name(drawn: DrawnLane, session_id: bytes) -> str:
+    return f"{drawn.batch_id}:{drawn.index}:{session_id.hex()}"
+
+
+def _reveal_name(about: AuditCommit | AuditReveal) -> str:
+    return _commit_name(about).replace("audit-commit", "audit-reveal")
+
+
+def _commit_name(about: AuditCommit | AuditReveal) -> str:
+    place = f"{about.batch_id}:{about.index}:{about.session_id.hex()}"
+    return f"audit-commit:{place}:{about.auditor.hex()}"

@@ -1,0 +1,330 @@
+"""An auditor's second run of a session: the target's own word at every position, beside V's.
+
+`judge` is pure: one position's row against one leaf. `rerun` feeds it from a teacher-forced pass,
+and `WorkerRerun` does that in the one worker thread of this machine, loading the model at the first
+audit (a node that is never drawn never loads one).
+
+In rejection and relaxed mode the *draft* model's figures (q, kept lists, D's surprisal and top
+list) are taken as D committed them; re-running the draft model (F12) is not done here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from node.inference.stops import StopScanner
+from node.network.messages import PromptDelivery
+from node.roles.convert import stop_rules
+from node.roles.frames import Round
+from settlement import acceptance, masses
+from settlement.acceptance import ScoreRow
+from settlement.coins import Purpose, coin
+from settlement.records import (
+    MASS_TOTAL,
+    NO_CUTOFF,
+    NO_TOKEN,
+    SCORE_BITS,
+    DraftLeaf,
+    Mode,
+    Order,
+    VerdictLeaf,
+)
+
+if TYPE_CHECKING:
+    from node.inference.worker import InferenceWorker
+
+# `inference.plain.NEAR_TIE_FLOAT32`, without loading torch: a node that is never drawn has no use
+# for it.
+NEAR_TIE: Final = round(1e-3 * (1 << SCORE_BITS))
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far honest float32 runs may lie apart; all zero in the exact tier.
+
+    Attributes:
+        score: Q24 units of scaled logits.
+        top_prob: units of 2**-16.
+        mass: share of one, for p and the coin's place in rejection mode.
+        surprisal: Q16 nats, for the relaxed rule's key bit.
+        fingerprint: as `inference.fingerprint.distance` counts.
+    """
+
+    score: int = NEAR_TIE
+    top_prob: int = 16
+    mass: float = 1e-4
+    surprisal: int = 66
+    fingerprint: int = 64
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A position where V's word is not the auditor's. `margin` in the units of what differs."""
+
+    position: int
+    what: str
+    margin: float
+    theirs: int
+    ours: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A session as it was delivered and checked, ready to be run again."""
+
+    order: Order
+    seed: bytes
+    delivery: PromptDelivery
+    rounds: tuple[Round, ...]
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """Output tokens of this session."""
+        return tuple(token for done in self.rounds for token in done.verdict.tokens)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the second run says of a case.
+
+    Attributes:
+        tokens: output tokens compared.
+        mismatches: differences beyond tolerance; near_ties: other tokens within it.
+        fingerprints: the auditor's own, per output token, 32 bytes each.
+        seconds: of the run, model loading apart.
+    """
+
+    tokens: int
+    mismatches: tuple[Difference, ...]
+    near_ties: int
+    fingerprints: tuple[bytes, ...]
+    seconds: float
+
+
+class AuditEngine(Protocol):
+    """Runs a case again."""
+
+    async def rerun(self, case: Case, tolerance: Tolerance) -> Findings: ...
+
+
+# ---------------------------------------------------------------- one position
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A verdict leaf with what its judgement needs: D's leaf and kept list, top list, v_r."""
+
+    leaf: VerdictLeaf
+    draft: DraftLeaf | None
+    kept: tuple[tuple[int, int], ...]
+    top: tuple[int, ...]
+    chain_value: bytes
+
+
+def judge(
+    order: Order, seed: bytes, at: Placed, row: ScoreRow, tolerance: Tolerance
+) -> tuple[list[Difference], bool]:
+    """What differs at one position beyond tolerance, and whether its token is a near-tie: another
+    one than the row's own choice, but within tolerance of it."""
+    leaf, found = at.leaf, []
+
+    def differ(what: str, margin: float, theirs: int, ours: int) -> None:
+        found.append(Difference(leaf.position, what, float(margin), int(theirs), int(ours)))
+
+    if abs(leaf.top_prob - row.top_prob) > tolerance.top_prob:
+        differ("topProb", abs(leaf.top_prob - row.top_prob), leaf.top_prob, row.top_prob)
+    if (leaf.cutoff == NO_CUTOFF) != (row.cutoff == NO_CUTOFF) or (
+        abs(leaf.cutoff - row.cutoff) > tolerance.score
+    ):
+        differ("cutoff", abs(leaf.cutoff - row.cutoff), leaf.cutoff, row.cutoff)
+    if order.mode == Mode.REJECTION:
+        margin, ours, what = _by_coin(order, seed, at, row)
+        if margin > tolerance.mass:
+            differ(what, margin, leaf.token, ours)
+        return found, 0 < margin <= tolerance.mass
+    margin, ours = _by_score(order, seed, at, row, tolerance)
+    if margin > tolerance.score:
+        differ("token", margin, leaf.token, ours)
+    if order.relax_tau and leaf.draft_token != NO_TOKEN:
+        _check_key(order, at, row, tolerance, differ)
+    return found, leaf.token != ours and margin <= tolerance.score
+
+
+def _by_score(
+    order: Order, seed: bytes, at: Placed, row: ScoreRow, tolerance: Tolerance
+) -> tuple[int, int]:
+    """How far the token's score lies below what the rule asks for (Q24, ≤ 0: not at all), and the
+    row's own choice. Near the cut-off, V's token counts as kept and its rivals as left out."""
+    mode, leaf = Mode(order.mode), at.leaf
+    best, top = row.choose(mode, seed, leaf.position)
+    if leaf.token == best:
+        return 0, best
+    if row.cutoff != NO_CUTOFF:
+        strict = min(row.cutoff + tolerance.score, int(row.scores.max()))
+        _, top = replace(row, cutoff=strict).choose(mode, seed, leaf.position)
+        row = replace(row, cutoff=row.cutoff - tolerance.score)
+    score = row.score(mode, seed, leaf.position, leaf.token)
+    # The relaxed rule takes a draft within τ where the position is not key.
+    tau = order.relax_tau if leaf.accepted and not leaf.key else 0
+    return top - tau - score, best
+
+
+def _check_key(
+    order: Order,
+    at: Placed,
+    row: ScoreRow,
+    tolerance: Tolerance,
+    differ: Callable[[str, float, int, int], None],
+) -> None:
+    """The relaxed rule's figures: the target's surprisal of x, and the key bit that follows."""
+    leaf, draft = at.leaf, at.draft
+    assert draft is not None  # the leaf names a draft token, and the records were checked
+    ours = row.surprisal(leaf.draft_token)
+    apart = abs(ours - leaf.surprisal)
+    if apart > tolerance.surprisal:
+        differ("surprisal", apart, leaf.surprisal, ours)
+    terms = acceptance.Terms.of(order)
+    overlap = acceptance.one_minus_overlap(at.top, row.top())
+    sides = {
+        acceptance.is_key(terms, max(0, ours + shift), draft.surprisal, overlap)
+        for shift in (-tolerance.surprisal, tolerance.surprisal)
+    }
+    if leaf.key not in sides:
+        differ("key", 1, leaf.key, not leaf.key)
+
+
+def _by_coin(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> tuple[float, int, str]:
+    """Rejection mode: how far p lies from ours, or the coin from the interval that the token has in
+    our distribution, as a share of one; what we would have emitted; and which of the two it is.
+
+    That a draft is accepted or not follows from p by a rule that was checked on the leaf itself.
+    """
+    leaf, p = at.leaf, row.masses()
+    drafted = leaf.draft_token != NO_TOKEN
+    if drafted:
+        x = leaf.draft_token
+        ours = int(p[x]) if x < len(p) else 0
+        apart = abs(ours - leaf.p) / MASS_TOTAL
+        if leaf.accepted:
+            return apart, leaf.token, "p"
+        rest = masses.residual_masses(p, masses.dense(at.kept, len(p)))
+        purpose = Purpose.RESIDUAL
+    else:
+        apart, rest, purpose = 0.0, p, Purpose.BONUS
+    w = coin(at.chain_value, seed, leaf.position, purpose)
+    below = np.cumsum(rest, dtype=np.uint64)
+    total = int(below[-1])
+    ours = masses.sample_masses(rest, w)
+    if leaf.token >= len(rest):
+        return 1.0, ours, "token"
+    place = w * total >> 64
+    high = int(below[leaf.token])
+    low = high - int(rest[leaf.token])
+    outside = max(low - place, place - high + 1, 0) / total
+    return (apart, ours, "p") if apart >= outside else (outside, ours, "token")
+
+
+# ---------------------------------------------------------------- one session
+
+
+def placed(rounds: Sequence[Round]) -> list[Placed]:
+    """Every leaf of the rounds, in order of position."""
+    out = []
+    for done in rounds:
+        draft, verdict = done.draft, done.verdict
+        for index, leaf in enumerate(verdict.leaves):
+            drafted = draft is not None and index < len(draft.leaves)
+            out.append(
+                Placed(
+                    leaf,
+                    draft.leaves[index] if draft and drafted else None,
+                    draft.kept[index] if draft and drafted and draft.kept else (),
+                    draft.tops[index] if draft and drafted and draft.tops else (),
+                    verdict.verdict.chain_value,
+                )
+            )
+    return out
+
+
+def check_stops(case: Case, token_bytes: Callable[[int], bytes] | None) -> list[Difference]:
+    """Output that passes a stop string, or a round cut short where nothing stops the output."""
+    order, found = case.order, []
+    scanner = StopScanner(stop_rules(order, case.delivery.stops), token_bytes, case.delivery.output)
+    for number, done in enumerate(case.rounds):
+        tokens, verdict = done.verdict.tokens, done.verdict.verdict
+        hit = scanner.scan(tokens)
+        last = number == len(case.rounds) - 1
+        if hit is not None and (hit.count < len(tokens) or not last):
+            at = verdict.base + hit.count - 1
+            found.append(Difference(at, "goes on after a stop", 1.0, tokens[hit.count - 1], 0))
+            break
+        if hit is None and verdict.emitted != verdict.k + 1:
+            found.append(Difference(verdict.base, "stops without a stop", 1.0, tokens[-1], 0))
+            break
+        scanner.commit(tokens)
+    return found
+
+
+def rerun(
+    model: Any,
+    case: Case,
+    tolerance: Tolerance,
+    token_bytes: Callable[[int], bytes] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Findings:
+    """Runs the target over prompt and output once, teacher-forced, and judges every position."""
+    from node.inference.plain import replay
+    from node.inference.sampling import SamplingParams
+
+    started = clock()
+    order, output = case.order, case.delivery.output + case.output
+    mismatches = check_stops(case, token_bytes)
+    near_ties, fingerprints = 0, []
+    leaves = placed(case.rounds)
+    words = replay(
+        model,
+        case.delivery.prompt,
+        output,
+        SamplingParams.from_order(order),
+        case.seed,
+        first=order.start_position,
+    )
+    for at, word in zip(leaves, words, strict=True):
+        found, near = judge(order, case.seed, at, word.row, tolerance)
+        mismatches += found
+        near_ties += near
+        fingerprints.append(word.fingerprint)
+    return Findings(
+        len(leaves), tuple(mismatches), near_ties, tuple(fingerprints), clock() - started
+    )
+
+
+class WorkerRerun:
+    """An `AuditEngine` that loads its model when it is first needed.
+
+    Args:
+        load: gives the model and the text of one token; runs in the worker's thread.
+    """
+
+    def __init__(
+        self,
+        worker: InferenceWorker,
+        load: Callable[[], tuple[Any, Callable[[int], bytes] | None]],
+    ) -> None:
+        self._worker = worker
+        self._load = load
+        self._loaded: tuple[Any, Callable[[int], bytes] | None] | None = None
+
+    async def rerun(self, case: Case, tolerance: Tolerance) -> Findings:
+        return await self._worker.call(self._run, case, tolerance)
+
+    def _run(self, case: Case, tolerance: Tolerance) -> Findings:
+        if self._loaded is None:
+            self._loaded = self._load()
+        model, token_bytes = self._loaded
+        return rerun(model, case, tolerance, token_bytes)

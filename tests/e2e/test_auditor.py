@@ -1,0 +1,463 @@
+"""Auditors on the in-memory network: drawn, served, re-running, committing, revealing.
+
+Everything is real but the chain and the models: sessions are served and paid as in `test_roles`,
+the drawn root is the voucher that all three signed, and the auditor's own table is the target.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+import trio
+from arena import DOMAIN, TARGET, Arena, InThread, Letters, Seat, ignore
+from engine_models import TableModel
+
+from node.inference.model_drafter import ModelDrafter
+from node.network.codec import decode
+from node.network.errors import Busy, Refused
+from node.network.memory import run_deterministically
+from node.network.messages import (
+    AuditCommit,
+    Done,
+    DrawnAnswer,
+    DrawnRequest,
+    Kind,
+    RecordsRequest,
+    RecordsResponse,
+    SaltsAnswer,
+    SaltsRequest,
+)
+from node.roles.auditing import NO_SIGNATURE, Auditor, DrawnLane, commitment, signed
+from node.roles.auditor import AuditorRole, Patience
+from node.roles.client import Plan
+from node.roles.lines import ask
+from node.roles.ports import Node
+from node.roles.records import RecordsService
+from node.roles.refusals import No
+from node.roles.rerun import WorkerRerun
+from settlement.records import Mode
+
+VOCAB = 12
+AUDITORS = ("auditor-1", "auditor-2", "auditor-3")
+QUICK = Patience(deliver=5.0, open=20.0, pause=0.5)
+
+
+def target() -> TableModel:
+    return TableModel(VOCAB, 1)
+
+
+def close_draft() -> ModelDrafter:
+    model = TableModel(VOCAB, 1)
+    model.table = model.table + TableModel(VOCAB, 2, spread=0.5).table
+    return ModelDrafter(model)
+
+
+class OneLie(TableModel):
+    """The target, but that at one length of text its two best tokens change places: topProb and
+    hidden state are the target's, the verdict keeps every rule, and one token is another."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(VOCAB, 1)
+        self.length = length
+
+    def logits_after(self, text: Any) -> torch.Tensor:
+        logits = super().logits_after(text)
+        if len(text) != self.length:
+            return logits
+        best, second = torch.topk(logits, 2).indices.tolist()
+        logits = logits.clone()
+        logits[[best, second]] = logits[[second, best]]
+        return logits
+
+
+class OtherHidden(TableModel):
+    """The target's tokens from another model's hidden states."""
+
+    def __init__(self) -> None:
+        super().__init__(VOCAB, 1)
+
+    def forward(self, spans: Any) -> Any:
+        return [replace(rows, hidden=rows.hidden.flip(1)) for rows in super().forward(spans)]
+
+
+@dataclass
+class TableDraws:
+    """The confirmed draws, filled in by the test."""
+
+    held: list[DrawnLane] = field(default_factory=list)
+
+    def lanes(self) -> list[DrawnLane]:
+        return self.held
+
+
+@dataclass
+class Scene:
+    """A served request whose lane is drawn, everybody still there."""
+
+    arena: Arena
+    draws: TableDraws
+    seats: dict[str, Seat]
+    nodes: dict[str, Node]
+    auditors: list[AuditorRole]
+    session_id: bytes = b""
+
+    def views(self) -> list[dict[str, Any]]:
+        """Every report of every auditor."""
+        return [
+            report
+            for role in self.auditors
+            for audit in role.view()
+            for report in audit["sessions"]
+        ]
+
+    async def audited(self) -> list[dict[str, Any]]:
+        for role in self.auditors:
+            role.look()
+        while not all(
+            role.audits and all(a.done for a in role.audits.values()) for role in self.auditors
+        ):
+            await trio.sleep(0.5)
+        return self.views()
+
+
+def drawn_lane(arena: Arena, scene: Scene, lane: Any, root: bytes) -> DrawnLane:
+    accounts = {
+        scene.seats[name].address: Auditor(
+            scene.seats[name].address,
+            frozenset([scene.seats[name].address]),
+            stake=100,
+            models=frozenset([TARGET]),
+        )
+        for name in AUDITORS
+    }
+    until = int(arena.clock) + 3600
+    return DrawnLane(1, 0, lane, root, b"\x05" * 32, 4, until, accounts)
+
+
+async def play(
+    arena: Arena,
+    plan: Plan,
+    act: Callable[[Scene], Any],
+    *,
+    model: Any = None,
+    records: tuple[str, ...] = ("client", "drafter", "verifier"),
+    auditors: tuple[str, ...] = AUDITORS,
+) -> Any:
+    """Serves the plan, draws its lane, starts the auditors, and gives the scene to `act`."""
+    names = ("client", "drafter", "verifier", "stranger", *AUDITORS)
+    scene = Scene(arena, TableDraws(), {n: arena.seat(n) for n in names}, {}, [])
+    seats = scene.seats
+    arena.list_drafter(seats["drafter"])
+    arena.list_verifier(seats["verifier"])
+    async with trio.open_nursery() as nursery:
+        for name, run, engine in (
+            ("verifier", arena.verifier, model or target()),
+            ("drafter", arena.drafter, close_draft()),
+        ):
+            role = await nursery.start(run, seats[name], engine)
+            scene.nodes[name] = role.node
+        for name in auditors:
+            scene.auditors.append(await nursery.start(audit_on, scene, name))
+        async with arena.node(seats["stranger"]) as stranger, arena.client(seats["client"]) as role:
+            scene.nodes |= {"stranger": stranger, "client": role.node}
+            for name in records:
+                service = RecordsService(scene.nodes[name], scene.draws, commit_seconds=15.0)
+                service.serve(salts=name == "verifier")
+            outcome = await role.generate(plan, ignore)
+            (served,) = outcome.sessions
+            assert served.payment is not None
+            scene.session_id = served.terms.order.session_id
+            lane, root = served.terms.order.lane, served.payment.voucher.root
+            scene.draws.held.append(drawn_lane(arena, scene, lane, root))
+            result = await act(scene)
+        nursery.cancel_scope.cancel()
+    return result
+
+
+def staged(seed: int, arena: Arena, plan: Plan, act: Callable[[Scene], Any], **how: Any) -> Any:
+    """`play` on a clock of its own, the same in every run."""
+    return run_deterministically(seed, functools.partial(play, **how), arena, plan, act)
+
+
+async def audit_on(scene: Scene, name: str, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+    async with scene.arena.node(scene.seats[name]) as node:
+        scene.nodes[name] = node
+        engine = WorkerRerun(InThread(), lambda: (target(), Letters().token_bytes))  # type: ignore
+        role = AuditorRole(node, scene.draws, engine, patience=QUICK)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(role.run)
+            task_status.started(role)
+
+
+async def audited(scene: Scene) -> list[dict[str, Any]]:
+    return await scene.audited()
+
+
+def greedy(arena: Arena, **changes: Any) -> Plan:
+    return arena.plan(mode=Mode.GREEDY, temperature=0, max_tokens=24, stop_ids=(), **changes)
+
+
+# ---------------------------------------------------------------- honest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": Mode.GREEDY, "temperature": 0},
+        {"mode": Mode.COUPLED},
+        {"mode": Mode.COUPLED, "top_k": 4, "top_p": 60_000},
+        {"mode": Mode.COUPLED, "stops": ("hej", "jj"), "max_tokens": 60},
+        {"mode": Mode.REJECTION},
+        {"mode": Mode.REJECTION, "top_k": 4},
+    ],
+)
+def test_an_honest_session_is_found_clean_by_every_drawn_auditor(changes: dict[str, Any]) -> None:
+    arena = Arena(seed=4)
+    plan = arena.plan(**{"max_tokens": 24, "stop_ids": (), **changes})
+    reports = staged(4, arena, plan, audited)
+    assert len(reports) == 3
+    for report in reports:
+        assert report["verdict"] == "clean", report
+        assert (report["mismatches"], report["fingerprint_distance"]) == (0, 0)
+        assert report["tokens"] > 0
+        assert report["outside"] == 0
+    assert len({report["session_id"] for report in reports}) == 1
+
+
+def test_the_reveals_reach_v_and_the_other_auditors() -> None:
+    arena = Arena(seed=4)
+
+    async def act(scene: Scene) -> list[int]:
+        await scene.audited()
+        await trio.sleep(5)
+        journal = scene.nodes["verifier"].journal
+        heard = [
+            journal.secret(f"audit-reveal:1:0:{scene.session_id.hex()}:{seat.address.hex()}")
+            for seat in (scene.seats[name] for name in AUDITORS)
+        ]
+        assert all(heard)
+        return [role.node.metrics.counters["reveals_heard"] for role in scene.auditors]
+
+    assert staged(4, arena, greedy(arena), act) == [2, 2, 2]
+
+
+# ---------------------------------------------------------------- lies
+
+
+def test_one_changed_token_is_found_and_only_that() -> None:
+    arena = Arena(seed=6)
+    lie = OneLie(3 + 10)  # three prompt tokens: output position 10
+    reports = staged(6, arena, greedy(arena), audited, model=lie)
+    assert len(reports) == 3
+    for report in reports:
+        assert report["verdict"] == "mismatch"
+        assert (report["mismatches"], report["tokens"]) == (1, 24)
+        (found,) = report["differences"]
+        assert (found["position"], found["what"]) == (10, "token")
+        assert found["theirs"] != found["ours"]
+        # The rest is the target's own, hidden states included.
+        assert report["fingerprint_distance"] == 0
+
+
+@pytest.mark.parametrize("mode", [Mode.COUPLED, Mode.REJECTION])
+def test_another_model_is_found(mode: Mode) -> None:
+    arena = Arena(seed=6)
+    plan = arena.plan(mode=mode, max_tokens=24, stop_ids=())
+    reports = staged(6, arena, plan, audited, model=TableModel(VOCAB, 9))
+    assert [report["verdict"] for report in reports] == ["mismatch"] * 3
+    assert all(report["mismatches"] > 12 for report in reports)
+
+
+def test_the_right_tokens_from_another_hidden_state_are_told_by_fingerprint() -> None:
+    arena = Arena(seed=6)
+    reports = staged(6, arena, greedy(arena), audited, model=OtherHidden())
+    assert [report["verdict"] for report in reports] == ["fingerprint"] * 3
+    assert all(report["mismatches"] == 0 for report in reports)
+    assert all(report["fingerprint_distance"] > 1000 for report in reports)
+
+
+# ---------------------------------------------------------------- silence
+
+
+def test_a_silent_verifier_is_named_and_the_drafter_stands_in() -> None:
+    arena = Arena(seed=8)
+    reports = staged(8, arena, greedy(arena), audited, records=("client", "drafter"))
+    for report in reports:
+        assert report["verdict"] == "unopened"
+        assert "not delivered by the verifier" in report["reason"]
+        assert report["source"] == "0x" + Arena().seat("drafter").address.hex()
+        assert (report["tokens"], report["mismatches"]) == (24, 0)
+
+
+def test_nobody_delivers_and_the_report_says_so() -> None:
+    arena = Arena(seed=8)
+    reports = staged(8, arena, greedy(arena), audited, records=())
+    assert [report["verdict"] for report in reports] == ["silent"] * 3
+    assert all(report["session_id"] is None for report in reports)
+
+
+def test_salts_open_without_an_absent_auditor_and_then_it_may_not_commit() -> None:
+    arena = Arena(seed=9)
+
+    async def act(scene: Scene) -> None:
+        reports = await scene.audited()
+        assert [report["verdict"] for report in reports] == ["clean"] * 2
+        late = scene.seats["auditor-3"]
+        async with scene.arena.node(late) as node:
+            fresh = AuditCommit(1, 0, scene.session_id, late.address, b"\x01" * 32, NO_SIGNATURE)
+            with pytest.raises(Refused) as refused:
+                await ask(
+                    node.transport,
+                    scene.seats["verifier"].address,
+                    Kind.COMMIT,
+                    signed(DOMAIN, fresh, late.key),
+                    Done,
+                )
+            assert refused.value.code == No.CONFLICT
+
+    staged(9, arena, greedy(arena), act, auditors=AUDITORS[:2])
+
+
+# ---------------------------------------------------------------- who may read
+
+
+def test_parties_and_drawn_auditors_may_read_and_nobody_else() -> None:
+    arena = Arena(seed=5)
+
+    async def act(scene: Scene) -> None:
+        verifier = scene.seats["verifier"].address
+        root = scene.draws.held[0].root
+        ordinary = RecordsRequest(scene.session_id, 0, 8, True)
+        audit = replace(ordinary, root=root)
+
+        async def read(who: str, wanted: RecordsRequest) -> RecordsResponse:
+            transport = scene.nodes[who].transport
+            return await ask(transport, verifier, Kind.RECORDS, wanted, RecordsResponse)
+
+        for party in ("client", "drafter"):
+            page = await read(party, ordinary)
+            assert page.prompt is not None
+            assert page.prompt.prompt == (1, 2, 3)
+            assert page.proofs == ()
+        page = await read("auditor-1", audit)
+        assert len(page.proofs) == len(page.rounds) > 0
+        assert all(path is not None for path in page.proofs)
+        refused: list[tuple[str, RecordsRequest]] = [
+            ("stranger", ordinary),
+            ("stranger", audit),
+            ("auditor-1", ordinary),  # an auditor reads under the root it is drawn for, or not
+            ("auditor-1", replace(audit, root=b"\x07" * 32)),
+            ("auditor-1", replace(audit, session_id=b"\x07" * 32)),
+            ("client", replace(ordinary, session_id=b"\x07" * 32)),
+        ]
+        for who, wanted in refused:
+            with pytest.raises(Refused) as no:
+                await read(who, wanted)
+            assert no.value.code == No.NOT_YOURS
+        # An auditor with stake that the draw passed over is a stranger.
+        (drawn,) = scene.draws.held
+        scene.draws.held[0] = replace(drawn, count=1)
+        (chosen,) = scene.draws.held[0].auditors(TARGET)
+        for name in AUDITORS:
+            transport = scene.nodes[name].transport
+            if scene.seats[name].address == chosen:
+                await read(name, audit)
+                await ask(transport, verifier, Kind.DRAWN, DrawnRequest(1, 0, 0), DrawnAnswer)
+                continue
+            for kind, wanted, answer in (
+                (Kind.RECORDS, audit, RecordsResponse),
+                (Kind.DRAWN, DrawnRequest(1, 0, 0), DrawnAnswer),
+            ):
+                with pytest.raises(Refused) as no:
+                    await ask(transport, verifier, kind, wanted, answer)
+                assert no.value.code == No.NOT_YOURS
+
+    staged(5, arena, greedy(arena), act)
+
+
+def test_salts_are_for_those_who_have_committed_and_pages_are_rationed() -> None:
+    arena = Arena(seed=5)
+
+    async def act(scene: Scene) -> None:
+        verifier, seat = scene.seats["verifier"].address, scene.seats["auditor-1"]
+        transport = scene.nodes["auditor-1"].transport
+        wanted = SaltsRequest(1, 0, scene.session_id, 0, 64)
+
+        async def salts() -> SaltsAnswer:
+            return await ask(transport, verifier, Kind.SALTS, wanted, SaltsAnswer)
+
+        with pytest.raises(Refused, match="commit before") as no:
+            await salts()
+        mine = AuditCommit(
+            1,
+            0,
+            scene.session_id,
+            seat.address,
+            commitment(seat.address, b"\x02" * 32, b"\x03" * 32),
+            NO_SIGNATURE,
+        )
+        with pytest.raises(Refused, match="signed"):
+            await ask(transport, verifier, Kind.COMMIT, mine, Done)
+        mine = signed(DOMAIN, mine, seat.key)
+        await ask(transport, verifier, Kind.COMMIT, mine, Done)
+        await ask(transport, verifier, Kind.COMMIT, mine, Done)  # the same again changes nothing
+        other = signed(DOMAIN, replace(mine, commitment=b"\x04" * 32), seat.key)
+        with pytest.raises(Refused, match="something else"):
+            await ask(transport, verifier, Kind.COMMIT, other, Done)
+        with pytest.raises(Refused, match="2 drawn auditors have not") as no:
+            await salts()
+        assert no.value.code == No.BEHIND
+        await trio.sleep(16)  # longer than V waits
+        assert (await salts()).rounds
+        stranger = scene.nodes["stranger"].transport
+        with pytest.raises(Refused) as no:
+            await ask(stranger, verifier, Kind.SALTS, wanted, SaltsAnswer)
+        assert no.value.code == No.NOT_YOURS
+
+        async def greedily() -> None:
+            for _ in range(200):
+                await salts()
+
+        with pytest.raises(Busy):
+            await greedily()
+
+    staged(5, arena, greedy(arena), act)
+
+
+def test_a_restarted_auditor_commits_to_the_same_and_reports_once(tmp_path: Any) -> None:
+    """Killed after its commitment is out, it comes back with the same one."""
+    arena = Arena(seed=11)
+
+    async def act(scene: Scene) -> None:
+        seat = replace(scene.seats["auditor-3"], journal=tmp_path / "auditor.sqlite")
+        scene.seats["auditor-3"] = seat
+        name = f"audit:1:0:{scene.session_id.hex()}"
+        for role in scene.auditors:
+            role.look()
+        commits = []
+        for life in range(3):
+            async with trio.open_nursery() as nursery:
+                role = await nursery.start(audit_on, scene, "auditor-3")
+                while role.node.journal.secret(name) is None:
+                    await trio.sleep(0.01)
+                raw = role.node.journal.secret(name)
+                commits.append(decode(raw[64:], AuditCommit))
+                if life == 2:
+                    while not role.audits[1, 0].done:
+                        await trio.sleep(0.1)
+                    (report,) = role.audits[1, 0].reports
+                    assert report.verdict == "clean"
+                nursery.cancel_scope.cancel()
+        assert len(set(commits)) == 1
+        async with trio.open_nursery() as nursery:
+            role = await nursery.start(audit_on, scene, "auditor-3")
+            assert role.audits[1, 0].done
+            assert role.audits[1, 0].reports == [report]
+            nursery.cancel_scope.cancel()
+
+    staged(11, arena, greedy(arena), act, auditors=AUDITORS[:2])
