@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,9 +12,18 @@ from hypothesis import strategies as st
 
 from settlement.chain.contracts import LaneState
 from settlement.chain.lanes import MAX_LANES, Position, SignedVoucher
+from settlement.chain.paths import CONTRACTS
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane, Sums, Voucher
-from settlement.settler import OpenLane, Reason, SettlePolicy, plan, reason_to_settle
+from settlement.settler import (
+    LANE_GAS,
+    TRANSACTION_GAS,
+    OpenLane,
+    Reason,
+    SettlePolicy,
+    plan,
+    reason_to_settle,
+)
 
 DRAFTER, VERIFIER, TOKEN = b"\x0d" * 20, b"\x0e" * 20, b"\x70" * 20
 POLICY = SettlePolicy(
@@ -148,6 +158,12 @@ def test_plans_are_bounded_of_one_token_and_lose_nobody(lanes: list[tuple[int, i
         assert any(why is not Reason.ALONG for _, why in settlement.lanes)
     must = {lane.signed.lane.id for lane in opened if reason(lane) is not None}
     assert must <= {lane.signed.lane.id for lane in planned}
+
+
+def test_the_gas_that_is_reckoned_with_is_the_gas_that_is_measured() -> None:
+    calls = json.loads((CONTRACTS / "gas.json").read_text())["calls"]
+    for lanes, measured in ((1, calls["settle_steady"]), (64, calls["settle_64_lanes_per_lane"])):
+        assert (TRANSACTION_GAS + lanes * LANE_GAS) / lanes == pytest.approx(measured, rel=0.15)
 
 
 def test_an_intent_names_roots_and_where_they_start_from() -> None:
