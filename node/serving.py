@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -19,11 +20,15 @@ from settlement.records import Manifest, Order
 
 if TYPE_CHECKING:
     from node.inference.window import WindowControl
+    from node.inference.worker import InferenceWorker
+    from node.roles.auditing import Draws
+    from node.roles.auditor import AuditorRole
     from node.roles.drafter import DrafterRole
     from node.roles.verifier import VerifierRole
     from settlement.chain.contracts import Contracts
 
 NGRAM = "ngram"
+T = TypeVar("T")
 
 
 @dataclass
@@ -144,6 +149,47 @@ async def serve_drafter(
         draft_id,
     )
     return Served(role, (offer,))
+
+
+class _LateWorker:
+    """An inference worker that is made at its first call: torch takes seconds and memory to load,
+    and an auditor may never be drawn."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._worker: InferenceWorker | None = None
+        self._making = trio.Lock()
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        async with self._making:
+            if self._worker is None:
+                self._worker = await trio.to_thread.run_sync(self._make)
+        return await self._worker.call(function, *args)
+
+    def _make(self) -> InferenceWorker:
+        from node.inference.worker import InferenceWorker
+
+        return InferenceWorker(threads=self._threads)
+
+
+async def serve_auditor(
+    node: Node, config: NodeConfig, draws: Draws, nursery: trio.Nursery
+) -> AuditorRole:
+    """Starts the auditor role. Its model is loaded when it is first drawn."""
+    from node.roles.auditor import AuditorRole
+    from node.roles.rerun import Loaded, WorkerRerun
+
+    def load() -> Loaded:
+        from node.inference.loading import load_model
+
+        tokenizer, manifest = target_of(config)
+        folder = folder_of(config, config.model.target)
+        model = load_model(folder, config.model.dtype, config.model.device)
+        return Loaded(manifest.model_id, model, tokenizer.token_bytes)
+
+    role = AuditorRole(node, draws, WorkerRerun(_LateWorker(config.model.threads), load))
+    await nursery.start(role.run)
+    return role
 
 
 def claim_id(config: NodeConfig) -> bytes:

@@ -45,7 +45,7 @@ from node.roles.frames import FrameError
 from node.roles.lines import ask
 from node.roles.ports import Node
 from node.roles.refusals import No
-from node.roles.rerun import AuditEngine, Case, Findings, Tolerance
+from node.roles.rerun import AuditEngine, Case, Findings, OtherModel, Tolerance
 from node.roles.stored import Private
 
 
@@ -140,6 +140,8 @@ class AuditorRole:
                     report = await self._session(drawn, delivered)
                     self._keep(drawn, session_id, report)
                 self._add(audit, report)
+        except OtherModel as error:
+            self._add(audit, self._blank(drawn, "failed", str(error)))
         except Exception:
             # One audit's failure (out of memory, a fault of ours) must not end the others.
             log.exception("audit failed")

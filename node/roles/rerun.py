@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,11 +35,9 @@ from settlement.records import (
     VerdictLeaf,
 )
 
-if TYPE_CHECKING:
-    from node.inference.worker import InferenceWorker
-
 # `inference.plain.NEAR_TIE_FLOAT32`, without loading torch: a node that is never drawn has no use
 # for it.
+T = TypeVar("T")
 NEAR_TIE: Final = round(1e-3 * (1 << SCORE_BITS))
 
 
@@ -104,6 +102,12 @@ class Findings:
     near_ties: int
     fingerprints: tuple[bytes, ...]
     seconds: float
+
+
+class Worker(Protocol):
+    """Runs a function where torch may run (`inference.worker.InferenceWorker`)."""
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T: ...
 
 
 class AuditEngine(Protocol):
@@ -304,21 +308,30 @@ def rerun(
     )
 
 
+class OtherModel(RuntimeError):
+    """A session of a model that this auditor has staked for and does not run."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A target model in memory: its id by manifest, itself, and the text of one token."""
+
+    model_id: bytes
+    model: Any
+    token_bytes: Callable[[int], bytes] | None
+
+
 class WorkerRerun:
     """An `AuditEngine` that loads its model when it is first needed.
 
     Args:
-        load: gives the model and the text of one token; runs in the worker's thread.
+        load: runs in the worker's thread.
     """
 
-    def __init__(
-        self,
-        worker: InferenceWorker,
-        load: Callable[[], tuple[Any, Callable[[int], bytes] | None]],
-    ) -> None:
+    def __init__(self, worker: Worker, load: Callable[[], Loaded]) -> None:
         self._worker = worker
         self._load = load
-        self._loaded: tuple[Any, Callable[[int], bytes] | None] | None = None
+        self._loaded: Loaded | None = None
 
     async def rerun(self, case: Case, tolerance: Tolerance) -> Findings:
         return await self._worker.call(self._run, case, tolerance)
@@ -326,5 +339,10 @@ class WorkerRerun:
     def _run(self, case: Case, tolerance: Tolerance) -> Findings:
         if self._loaded is None:
             self._loaded = self._load()
-        model, token_bytes = self._loaded
-        return rerun(model, case, tolerance, token_bytes)
+        loaded = self._loaded
+        if case.order.target_model != loaded.model_id:
+            raise OtherModel(
+                f"0x{case.order.target_model.hex()} is to be audited, model.target is "
+                f"0x{loaded.model_id.hex()}; configure it, or stop serving it in the vault"
+            )
+        return rerun(loaded.model, case, tolerance, loaded.token_bytes)

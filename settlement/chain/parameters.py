@@ -121,7 +121,8 @@ DEVNET: Final = Parameters(
         fee_bps=AUDIT_FEE_BPS, lock_factor=LOCK_FACTOR, thaw_period=10 * _MINUTE
     ),
     ledger=LedgerParameters(),
-    beacon=BeaconTerms(delay=1),
+    # Every lane is drawn (but for one in 2**32), so that each run shows openings and audits.
+    beacon=BeaconTerms(base_rate=2**32 - 1, delay=1),
     timelock_delay=0,
 )
 

@@ -39,7 +39,7 @@ from node.roles.lines import ask
 from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.roles.refusals import No
-from node.roles.rerun import WorkerRerun
+from node.roles.rerun import Loaded, WorkerRerun
 from settlement.records import Mode
 
 VOCAB = 12
@@ -49,6 +49,10 @@ QUICK = Patience(deliver=5.0, open=20.0, pause=0.5)
 
 def target() -> TableModel:
     return TableModel(VOCAB, 1)
+
+
+def loaded() -> Loaded:
+    return Loaded(TARGET, target(), Letters().token_bytes)
 
 
 def close_draft() -> ModelDrafter:
@@ -187,7 +191,7 @@ def staged(seed: int, arena: Arena, plan: Plan, act: Callable[[Scene], Any], **h
 async def audit_on(scene: Scene, name: str, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
     async with scene.arena.node(scene.seats[name]) as node:
         scene.nodes[name] = node
-        engine = WorkerRerun(InThread(), lambda: (target(), Letters().token_bytes))  # type: ignore
+        engine = WorkerRerun(InThread(), loaded)  # type: ignore
         role = AuditorRole(node, scene.draws, engine, patience=QUICK)
         async with trio.open_nursery() as nursery:
             await nursery.start(role.run)
