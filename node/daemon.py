@@ -33,9 +33,12 @@ from node.network.gossip import Discovery
 from node.network.libp2p_transport import open_libp2p_transport
 from node.network.messages import BOUNDS, Offer, Role
 from node.reach import serve_reach
+from node.roles.auditing import DrawBoard
+from node.roles.auditor import AuditorRole
 from node.roles.client import ClientRole, Party
 from node.roles.ports import Node
-from node.serving import Served, serve_drafter, serve_verifier
+from node.roles.records import RecordsService
+from node.serving import Served, serve_auditor, serve_drafter, serve_verifier
 from node.settling import SettlingDesk, VoucherShelf
 from settlement.chain.contracts import Contracts
 from settlement.chain.deploy import connect
@@ -99,6 +102,7 @@ class Parts:
     started: float
     served: Served | None = None
     generator: Generator | None = None
+    auditor: AuditorRole | None = None
     ready: bool = False
 
 
@@ -130,6 +134,7 @@ async def _run(
             BOUNDS,
             announce=config.network.announce,
             deployment=domain.separator,
+            delay=config.network.added_latency_ms / 1e3,
         ) as transport:
             serve_reach(transport)
             chain = ChainWatch(contracts, config.chain, config.data_dir, first_block, log)
@@ -205,11 +210,25 @@ async def _start_role(
             client, tokenizer, manifest, token, config, config.data_dir / "receipts"
         )
         nursery.start_soon(_recover, client)
+    draws = DrawBoard(lambda: parts.chain.events)
+    if config.role in ("client", "drafter", "verifier"):
+        RecordsService(node, draws).serve(salts=config.role == "verifier")
+    elif config.role == "auditor":
+        parts.auditor = await serve_auditor(node, config, draws, nursery)
+        nursery.start_soon(_audit_draws, parts.auditor, parts.chain)
     if config.role != "bootstrap":
         nursery.start_soon(_work_on_chain, parts, contracts)
     if parts.served is None:
         return (Offer(int(ROLE_OF[config.role]), bytes(32), 0, token, bytes(32)),)
     return parts.served.offers
+
+
+async def _audit_draws(auditor: AuditorRole, chain: ChainWatch) -> None:
+    """Shows the auditor every move of the confirmed chain."""
+    while True:
+        changed = chain.changed
+        auditor.look()
+        await changed.wait()
 
 
 async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
@@ -353,7 +372,11 @@ def views(parts: Parts) -> api.Views:
         metrics,
         peers,
         parts.generator,
-        {"/v1/timings": timings, "/v1/chain": parts.chain.summary},
+        {
+            "/v1/timings": timings,
+            "/v1/chain": parts.chain.summary,
+            "/v1/audits": parts.auditor.view if parts.auditor else list,
+        },
     )
 
 

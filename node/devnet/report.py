@@ -10,7 +10,7 @@ from typing import Any, Final
 from node.devnet.books import Settled
 from node.devnet.plain import PlainRun
 from node.roles.receipt import Checked
-from node.roles.session import round_sums
+from settlement import alpha
 from settlement.records import BUCKETS, Sums
 
 TOKEN: Final = 10**18
@@ -31,6 +31,8 @@ class Report:
     conservation: dict[str, Any] = field(default_factory=dict)
     overhead: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
+    audits: list[dict[str, Any]] = field(default_factory=list)
+    audit_cost: dict[str, Any] = field(default_factory=dict)
     contracts: dict[str, str] = field(default_factory=dict)
     faults: list[Any] = field(default_factory=list)
     prices: tuple[int, int] = (0, 0)
@@ -51,6 +53,8 @@ class Report:
             "conservation": self.conservation,
             "overhead": self.overhead,
             "draws": self.draws,
+            "audits": self.audits,
+            "audit_cost": self.audit_cost,
             "contracts": self.contracts,
             "faults": self.faults,
         }
@@ -94,7 +98,7 @@ def sums_of(rounds: Sequence[Any]) -> Sums:
     """What all rounds of a run add up to."""
     total = Sums()
     for done in rounds:
-        total = total + round_sums(done)
+        total = total + alpha.round_sums(done.verdict.leaves)
     return total
 
 
@@ -124,6 +128,16 @@ def overhead(timings: dict[str, dict[str, Any]], wire_seconds: Sequence[float]) 
             for role in ("drafter", "verifier", "client")
         },
         "journal_durability": "normal",
+    }
+
+
+def audit_cost(rerun: float, verify: float) -> dict[str, Any]:
+    """Seconds that all auditors took to run the target again, beside what the verifiers' passes
+    took; model loading counts in neither."""
+    return {
+        "rerun_seconds": round(rerun, 4),
+        "verify_seconds": round(verify, 4),
+        "share": round(rerun / verify, 4) if verify else None,
     }
 
 
@@ -266,3 +280,28 @@ def _print_rest(report: Report, show: Show) -> None:
         f"\ndraws: {draws.get('drawn', 0)} lanes drawn, {draws.get('opened', 0)} of "
         f"{draws.get('samples', 0)} positions opened; faults: {len(report.faults)}"
     )
+    _print_audits(report, show)
+
+
+def _print_audits(report: Report, show: Show) -> None:
+    audits = report.audits
+    sessions = {audit["session_id"] for audit in audits}
+    auditors = {audit["auditor"] for audit in audits}
+    show(
+        f"audits: {len(sessions)} sessions re-run by {len(auditors)} auditors, "
+        f"{sum(audit['mismatches'] for audit in audits)} mismatches, "
+        f"{sum(audit['near_ties'] for audit in audits)} near-ties, largest fingerprint distance "
+        f"{max((a['fingerprint_distance'] or 0 for a in audits), default=0)}"
+    )
+    for audit in audits:
+        if audit["verdict"] != "clean":
+            show(
+                f"  {audit['auditor']} on {audit['verifier_name']}: {audit['verdict'].upper()}: "
+                f"{audit['reason']}"
+            )
+    cost = report.audit_cost
+    if cost.get("verify_seconds"):
+        show(
+            f"  re-runs took {cost['rerun_seconds']:.2f} s in all, the verifiers' own passes "
+            f"{cost['verify_seconds']:.2f} s"
+        )

@@ -16,9 +16,17 @@ from node.commands import CommandError
 from node.devnet import books
 from node.devnet.options import DevnetOptions
 from node.devnet.processes import Fleet, NodeDied
-from node.devnet.report import Report, overhead, print_report, session_entry, sums_of
+from node.devnet.report import (
+    Report,
+    audit_cost,
+    overhead,
+    print_report,
+    session_entry,
+    sums_of,
+)
 from node.devnet.sessions import GenerationFailed, generate, request_of, round_line
 from node.devnet.world import World, build
+from node.roles.auditing import drawn_lanes
 from node.roles.frames import Round
 from node.roles.receipt import ReceiptError, verify
 from settlement.draws import DrawTerms, is_drawn
@@ -26,6 +34,7 @@ from settlement.watcher import Stage, fold
 
 SETTLE_SECONDS: Final = 60.0
 OPEN_SECONDS: Final = 60.0
+AUDIT_SECONDS: Final = 240.0
 
 
 def say(line: str) -> None:
@@ -86,6 +95,9 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     await_settled(world, fleet, chain, results)
     say("opening what is drawn")
     await_opened(fleet, chain)
+    say("waiting for the auditors")
+    await_audited(fleet, chain)
+    audits = gather_audits(world, fleet)
     timings, wire = gather_timings(fleet)
     client = fleet.client().operator
     fleet.stop_all()
@@ -97,6 +109,8 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
         report.accounts[name] = {**account, "earned": earned[name]["payable"]}
     report.conservation = books.conservation(world)
     report.overhead = overhead(timings, wire)
+    report.audits = audits["audits"]
+    report.audit_cost = audit_cost(**audits["seconds"])
     print_report(report, show)
     if options.json is not None:
         options.json.write_text(json.dumps(report.to_json(), indent=1) + "\n")
@@ -202,6 +216,49 @@ def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
         time.sleep(0.25)
 
 
+def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
+    """Waits until every auditor has ended every audit that it is drawn for. Who is drawn follows
+    from the same events that the auditors read."""
+    model = fleet.world.target.model_id
+    deadline = time.monotonic() + AUDIT_SECONDS
+    while True:
+        drawn = drawn_lanes(chain.read())
+        waiting = []
+        for running in fleet.of_role("auditor"):
+            done = {
+                (a["batch_id"], a["index"])
+                for a in running.get("/v1/audits")
+                if a["state"] == "done"
+            }
+            waiting += [
+                f"{running.operator.name}: {lane.key}"
+                for lane in drawn
+                if running.operator.address in lane.auditors(model) and lane.key not in done
+            ]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise NodeDied(f"audits not done after {AUDIT_SECONDS:.0f} s: {', '.join(waiting)}")
+        fleet.check_alive()
+        time.sleep(0.25)
+
+
+def gather_audits(world: World, fleet: Fleet) -> dict[str, Any]:
+    """Every auditor's reports, and what auditing cost beside the verifiers' own passes."""
+    audits: list[dict[str, Any]] = []
+    seconds = {"rerun": 0.0, "verify": 0.0}
+    for stage, role in (("rerun", "auditor"), ("verify", "verifier")):
+        for running in fleet.of_role(role):
+            seconds[stage] += running.get("/v1/timings").get(stage, {}).get("total", 0.0)
+    for running in fleet.of_role("auditor"):
+        for audit in running.get("/v1/audits"):
+            for session in audit["sessions"]:
+                verifier = world.named(bytes.fromhex(session["verifier"].removeprefix("0x")))
+                named = {"auditor": running.operator.name, "verifier_name": verifier}
+                audits.append({**named, **session})
+    return {"audits": audits, "seconds": seconds}
+
+
 def gather_timings(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], list[float]]:
     """Per role the stage timings of the node that worked most; round trips in seconds."""
     timings: dict[str, dict[str, Any]] = {}
@@ -246,10 +303,11 @@ def fill(
 
 
 def healthy(report: Report) -> bool:
-    """Whether everything that must hold did: text, receipts, money, draws."""
+    """Whether everything that must hold did: text, receipts, money, draws, audits."""
     return (
         all(entry["lossless_check"] is not False and entry["paid"] for entry in report.sessions)
         and bool(report.conservation["ok"])
         and report.draws["opened"] == report.draws["samples"]
+        and all(audit["verdict"] == "clean" for audit in report.audits)
         and not report.faults
     )

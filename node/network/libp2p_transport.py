@@ -49,6 +49,7 @@ from node.network.identity import (
     parse_endpoint,
     peer_id_of_key,
 )
+from node.network.latency import DelayedPipe
 from node.network.switchboard import Switchboard
 from node.network.transport import Limits, SizeBounds
 from settlement.signing import address_of_key
@@ -182,7 +183,7 @@ class Libp2pTransport(Switchboard):
 
     # Connections.
 
-    async def _dial(self, peer: bytes) -> _SecurePipe:
+    async def _dial(self, peer: bytes) -> _SecurePipe | DelayedPipe:
         failures = []
         for text in self.known_endpoints(peer):
             endpoint = parse_endpoint(text)
@@ -191,6 +192,10 @@ class Libp2pTransport(Switchboard):
             except Exception as error:
                 failures.append(f"{text}: {_first_line(error)}")
         raise OSError("; ".join(failures) or "no endpoint")
+
+    def _slowed(self, pipe: _SecurePipe) -> _SecurePipe | DelayedPipe:
+        """The pipe, behind the delay that this node was told to add."""
+        return DelayedPipe(pipe, self.delay, self.spawn) if self.delay > 0 else pipe
 
     async def probe(self, text: str) -> None:
         """Dials an endpoint as far as the Noise handshake and hangs up. Raises OSError or
@@ -204,7 +209,7 @@ class Libp2pTransport(Switchboard):
             raise OSError(_first_line(error)) from error
         await pipe.abort()
 
-    async def _dial_one(self, endpoint: Endpoint) -> _SecurePipe:
+    async def _dial_one(self, endpoint: Endpoint) -> _SecurePipe | DelayedPipe:
         socket = await trio.open_tcp_stream(endpoint.host, endpoint.port)
         stream = _BoundedStream(socket)
         try:
@@ -226,7 +231,7 @@ class Libp2pTransport(Switchboard):
                 await stream.close()
             raise
         stream.upgraded()
-        return _SecurePipe(session, stream)
+        return self._slowed(_SecurePipe(session, stream))
 
     async def inbound(self, socket: trio.SocketStream) -> None:
         """Runs one accepted connection until it ends."""
@@ -250,7 +255,9 @@ class Libp2pTransport(Switchboard):
         if upgraded is not None:
             await self.accept(*upgraded)
 
-    async def _upgrade_inbound(self, stream: _BoundedStream) -> tuple[_SecurePipe, bytes] | None:
+    async def _upgrade_inbound(
+        self, stream: _BoundedStream
+    ) -> tuple[_SecurePipe | DelayedPipe, bytes] | None:
         """Pipe and operator address; None, with the connection closed, for anybody else."""
         limit = self.limits.handshake_timeout
         done = False
@@ -275,7 +282,7 @@ class Libp2pTransport(Switchboard):
         if not done:
             return None
         stream.upgraded()
-        return _SecurePipe(session, stream), remote
+        return self._slowed(_SecurePipe(session, stream)), remote
 
 
 def _whole_seconds(seconds: float) -> int:
@@ -303,6 +310,7 @@ async def open_libp2p_transport(
     deployment: bytes = bytes(32),
     limits: Limits | None = None,
     rng: random.Random | None = None,
+    delay: float = 0.0,
 ) -> AsyncIterator[Libp2pTransport]:
     """A running transport; leaving the block says goodbye to every peer.
 
@@ -314,6 +322,7 @@ async def open_libp2p_transport(
         announce: multiaddrs with /p2p/ under which others reach this node, when they differ from
             the bound ones (wildcard addresses are never announced).
         deployment: 32 bytes naming chain and contracts; peers of another are refused.
+        delay: seconds added to every message that arrives, for trials of a far network.
 
     Raises:
         ListenError: an address is taken or cannot be bound.
@@ -322,6 +331,7 @@ async def open_libp2p_transport(
     transport = Libp2pTransport(
         private_key, bounds=bounds, deployment=deployment, limits=limits, rng=rng
     )
+    transport.delay = delay
     for text in announce:
         if address_of_endpoint(text) != transport.address:
             raise ValueError(f"the announced endpoint names another node: {text}")

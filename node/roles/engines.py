@@ -45,7 +45,7 @@ class WorkerTarget:
         return await self._worker.verify(self._verifier, handle, VerifyRequest(draft, chain_value))
 
     async def close(self, handle: TargetSession) -> None:
-        await self._worker.call(self._verifier.close, handle)
+        await self._worker.finish(self._verifier.close, handle)
 
 
 class WorkerDrafter:
@@ -77,4 +77,4 @@ class WorkerDrafter:
         await self._worker.call(handle.commit, emitted)
 
     async def close(self, handle: DraftSession) -> None:
-        await self._worker.call(handle.close)
+        await self._worker.finish(handle.close)

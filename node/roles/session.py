@@ -22,7 +22,6 @@ from settlement.records import (
     Order,
     RoundRecord,
     SessionStart,
-    Sums,
     extend_context,
     kept_hash,
     top_hash,
@@ -333,25 +332,11 @@ def advance(
     )
 
 
-def round_sums(done: Round) -> Sums:
-    """What a round adds to its lane: a position counts as proposed when it was reached with a
-    draft, under the bucket of its position and the target's topProb (protocol §7)."""
-    proposed, accepted = [0] * 16, [0] * 16
-    for leaf in done.verdict.leaves:
-        if leaf.draft_token == NO_TOKEN:
-            continue
-        bucket = alpha.bucket(leaf.position, leaf.top_prob)
-        proposed[bucket] += 1
-        accepted[bucket] += leaf.accepted
-    verdict = done.verdict.verdict
-    return Sums(verdict.emitted, verdict.k, tuple(proposed), tuple(accepted))
-
-
 def round_record(done: Round) -> RoundRecord:
     """The round as the lane's sum tree holds it."""
     verdict = done.verdict.verdict
     commit = None if done.draft is None else done.draft.commit
-    sums = round_sums(done)
+    sums = alpha.round_sums(done.verdict.leaves)
     return RoundRecord(
         start_hash=verdict.start_hash,
         round=verdict.round,

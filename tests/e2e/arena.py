@@ -70,6 +70,8 @@ class InThread:
         await trio.lowlevel.checkpoint()
         return function(*args, **kwargs)
 
+    finish = call
+
     async def verify(self, verifier: Verifier, session: Any, request: Any) -> Any:
         await trio.lowlevel.checkpoint()
         return verifier.verify(session, request)
