@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--slots", type=int, default=64)
-    parser.add_argument("--take", type=int, nargs="+", default=[0, 29], metavar="LAYER")
+    parser.add_argument("--take", type=int, nargs="+", default=[0, 1], metavar="LAYER")
     parser.add_argument("--head", type=int, default=Recipe.head)
     parser.add_argument("--lr", type=float, default=Recipe.lr)
     parser.add_argument("--resume", action="store_true")

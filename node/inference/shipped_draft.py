@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LAYERS_FILE = "layers.safetensors"
 RECORD_FILE = "draft.json"
 HEAD_IDS_FILE = "draft_vocab.npy"
+# Between last norm and head; (hidden, hidden). Multiplied into the head by ``materialise``.
+HEAD_MAP = "head_map.weight"
 FORMAT = 1
 _SCALE = ".scale"
 
@@ -57,8 +59,8 @@ def pack(
 
     Args:
         folder: where to; made if it is not there.
-        layers: Hugging Face names to tensors, without embedding and head. Matrices are quantised,
-            vectors (norms) kept in float32.
+        layers: Hugging Face names to tensors, without embedding and head, and ``HEAD_MAP`` where
+            there is one. Matrices are quantised, vectors (norms) kept in float32.
         config: the draft's ``LlamaConfig`` as a dict.
         head_ids: uint32 (n,), strictly ascending target ids that the draft can propose; None for
             the whole vocabulary.
@@ -135,7 +137,8 @@ def unpack_layers(folder: Path) -> dict[str, torch.Tensor]:
 def materialise(draft: Path, target: Path, destination: Path) -> None:
     """Join a shipped draft and its target's embedding into a Hugging Face Llama folder.
 
-    The folder loads with ``AutoModelForCausalLM``; its head is the target's whole tied embedding.
+    The folder loads with ``AutoModelForCausalLM``; its head is the target's whole embedding, times
+    the head map where the draft has one.
     An engine that wants the cheaper reduced head reads ``draft_vocab.npy`` beside it and keeps only
     those rows: row i of the reduced head proposes target id ``draft_vocab[i]``.
 
@@ -156,8 +159,13 @@ def materialise(draft: Path, target: Path, destination: Path) -> None:
             f"the draft in {draft} wants an embedding of {wanted}, but the target in {target} has "
             f"{tuple(embedding.shape)}; it was distilled from {record.get('target')!r}"
         )
-    tensors = {name: t.to(torch.bfloat16) for name, t in unpack_layers(draft).items()}
+    layers = unpack_layers(draft)
+    tensors = {name: t.to(torch.bfloat16) for name, t in layers.items() if name != HEAD_MAP}
     tensors["model.embed_tokens.weight"] = embedding.to(torch.bfloat16)
+    if HEAD_MAP in layers:
+        head = embedding.to(torch.float32) @ layers[HEAD_MAP]
+        tensors["lm_head.weight"] = head.to(torch.bfloat16)
+        config = {**config, "tie_word_embeddings": False}
     destination.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: tensors[name].contiguous() for name in sorted(tensors)},

@@ -1,6 +1,7 @@
 """Teach a small Llama the target's distribution at every step of the target's own text.
 
-The draft borrows the target's embedding, frozen, at both ends, and learns its layers and last norm.
+The draft borrows the target's embedding, frozen, at both ends. It learns its layers, its last norm
+and a square matrix before the head (``lens``).
 Per position the loss is over the target's k most probable ids and one bucket for all the others:
 
     L = w · KL(p ‖ q) + TV(p, q),   w large at first, 0.3 later
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from node.inference.shipped_draft import HEAD_MAP
 from scripts.draft.llama import Shape, Weights, forward
 from scripts.draft.shards import Sequence
 
@@ -141,7 +143,8 @@ class Draft:
 
     Args:
         config: the draft's ``LlamaConfig`` as a dict.
-        tensors: initial layers and last norm by Hugging Face name.
+        tensors: initial layers and last norm by Hugging Face name, and under ``HEAD_MAP`` the
+            (hidden, hidden) matrix between last norm and head.
         embedding: the target's, (vocabulary, hidden), frozen.
         head_ids: uint32 (head,) ids that the draft can propose.
     """
@@ -170,14 +173,16 @@ class Draft:
             Weights(low, self.shape), F.embedding(batch.tokens, self.embedding), cos, sin
         )
         flat = hidden.reshape(-1, hidden.shape[-1])[batch.where]
-        return F.linear(flat, self.head).float()
+        return F.linear(F.linear(flat, low[HEAD_MAP]), self.head).float()
 
 
 def initial_layers(
     config: dict[str, Any], target: dict[str, Tensor], take: list[int]
 ) -> dict[str, Tensor]:
-    """Layers copied from the target: draft layer i is the target's layer ``take[i]``."""
-    tensors = {"model.norm.weight": target["model.norm.weight"]}
+    """Layers copied from the target: draft layer i is the target's layer ``take[i]``. The head map
+    is the identity."""
+    norm = target["model.norm.weight"]
+    tensors = {"model.norm.weight": norm, HEAD_MAP: torch.eye(len(norm), dtype=norm.dtype)}
     for i, source in enumerate(take):
         prefix = f"model.layers.{source}."
         for name, tensor in target.items():

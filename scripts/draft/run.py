@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from node.inference.shipped_draft import HEAD_MAP
 from scripts.draft.distil import (
     Draft,
     batches,
@@ -19,7 +20,8 @@ from scripts.draft.distil import (
     losses,
     optimisers,
 )
-from scripts.draft.llama import rotary_table
+from scripts.draft.lens import head_map
+from scripts.draft.llama import Shape, Weights, rotary_table
 from scripts.draft.shards import Sequence, read_shard, shard_paths
 from scripts.draft.target import Target
 
@@ -33,15 +35,17 @@ class Recipe:
     Attributes:
         take: the target's layers that the draft's layers start from.
         head: ids in the reduced head.
+        lens: positions on which the head map is fitted at the start.
         lr: peak learning rate, in AdamW's scale.
         tokens: tokens per batch, padding included.
         kl_labels: positions seen before the weight of KL falls from 1 to ``kl_later``.
         decay: last share of the time, in which the learning rate falls to zero.
     """
 
-    take: tuple[int, ...] = (0, 29)
+    take: tuple[int, ...] = (0, 1)
     head: int = 12_288
-    lr: float = 8e-3
+    lens: int = 24_000
+    lr: float = 5e-3
     tokens: int = 4096
     warmup: int = 10
     kl_labels: int = 1_500_000
@@ -119,6 +123,14 @@ def distil(
     )
     if state is None:
         tensors = initial_layers(config, target.tensors, list(recipe.take))
+        tensors[HEAD_MAP] = head_map(
+            Weights(tensors, Shape.of(config)),
+            target.weights,
+            target.embedding,
+            corpus,
+            positions=recipe.lens,
+            seed=recipe.seed,
+        )
         curve: list[dict[str, float]] = []
         seen, step, passes = 0, 0, 0
     else:

@@ -83,6 +83,29 @@ def test_round_trip_computes_what_the_model_did(
     np.testing.assert_array_equal(np.load(tmp_path / "out/draft_vocab.npy"), [0, 2, 5, 33, 63])
 
 
+def test_head_map_is_multiplied_into_the_head(
+    shipped: tuple[Any, Path, Path], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model, _, target = shipped
+    turn = torch.randn(HIDDEN, HIDDEN, generator=torch.Generator().manual_seed(3)) * 0.2
+    layers = {**_layers(model), shipped_draft.HEAD_MAP: turn}
+    shipped_draft.pack(tmp_path / "mapped", layers, _config(), None, {})
+    shipped_draft.materialise(tmp_path / "mapped", target, tmp_path / "out")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    tokens = torch.arange(20)[None] % VOCAB
+    with torch.no_grad():
+        hidden = model.model(tokens).last_hidden_state
+        want = hidden @ turn.T @ model.get_input_embeddings().weight.T
+        got = again(tokens).logits
+    assert (want - got).abs().max() < 0.05 * want.std()
+    # The embedding that reads tokens stays the target's own.
+    torch.testing.assert_close(
+        again.get_input_embeddings().weight, model.get_input_embeddings().weight, atol=0.01, rtol=0
+    )
+
+
 def test_quantising_errs_by_half_a_step_at_most() -> None:
     weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(0))
     weight[3] = 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.draft import distil
+from scripts.draft import distil, lens
 from scripts.draft.llama import Shape, Weights, forward, rotary_table
 from scripts.draft.samples import Job, Sample, Sampler, draw
 from scripts.draft.shards import Sequence, read_shard, write_shard
@@ -267,6 +267,38 @@ def test_a_draft_learns_what_it_is_shown() -> None:
     assert curve[-1][0] < 0.8 * curve[0][0]
     assert curve[-1][1] < curve[0][1]
     assert torch.equal(embedding, before)
+
+
+def test_lens_finds_the_map_between_hidden_states() -> None:
+    g = torch.Generator().manual_seed(0)
+    source, turn = torch.randn(500, 16, generator=g), torch.randn(16, 16, generator=g)
+    found = lens.fit(source, source @ turn.T, ridge=1e-6)
+    torch.testing.assert_close(found, turn, atol=1e-3, rtol=0)
+
+
+def test_lens_makes_a_shortened_target_predict_better() -> None:
+    """One of two layers, mapped by least squares, must be nearer to the target than unmapped."""
+    tensors = _tensors(spread=0.15)
+    embedding, whole = tensors["model.embed_tokens.weight"], Weights(tensors, SHAPE)
+    config = {
+        "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_theta": 1e4},
+    }  # fmt: skip
+    short = Weights(distil.initial_layers(config, tensors, [0]), Shape.of(config))
+    rng = np.random.default_rng(0)
+    empty = np.zeros((0, 4))
+
+    def rows(count: int) -> list[Sequence]:
+        tokens = [rng.integers(0, 50, 30).astype(np.uint16) for _ in range(count)]
+        return [Sequence(t, np.zeros(30, dtype=bool), empty, empty, 1.0, None) for t in tokens]
+
+    turn = lens.head_map(short, whole, embedding, rows(40), positions=1000, seed=0)
+    fresh = rows(10)
+    wanted = lens.hidden_states(whole, embedding, fresh)
+    source = lens.hidden_states(short, embedding, fresh)
+    mapped, bare = ((x - wanted).pow(2).mean().item() for x in (source @ turn.T, source))
+    assert mapped < 0.8 * bare
 
 
 def test_held_out_prompts_are_many_kinds_and_share_no_opening_with_the_templates() -> None:
