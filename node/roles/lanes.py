@@ -55,6 +55,8 @@ class LaneBook:
         base_sums, base_drafter, base_verifier: cumulative figures at that root.
         covered: rounds that earlier bases cover; they may never come again (F5).
         leaves: rounds since the base, in tree order.
+        tree: append-only, and its first len(leaves) leaves are these: books that go on from one
+            another share it, so that a voucher over a long batch costs what was added to it.
     """
 
     lane: Lane
@@ -65,23 +67,39 @@ class LaneBook:
     base_verifier: int = 0
     covered: frozenset[RoundKey] = frozenset()
     leaves: tuple[LaneRound, ...] = ()
+    tree: trees.SumTree = field(default_factory=trees.SumTree, repr=False, compare=False)
 
     def append(self, rounds: Iterable[LaneRound]) -> LaneBook:
         """The book with more leaves. LaneFault for a round that is there already."""
-        seen = self.covered | {leaf.key for leaf in self.leaves}
-        added: list[LaneRound] = []
-        for item in rounds:
-            if item.key in seen:
+        return self.over((*self.leaves, *rounds))
+
+    def over(self, leaves: Iterable[LaneRound]) -> LaneBook:
+        """The book on the same base over other leaves. LaneFault for a round that is counted
+        twice, or under an earlier base."""
+        leaves = tuple(leaves)
+        seen: set[RoundKey] = set()
+        for item in leaves:
+            if item.key in self.covered or item.key in seen:
                 raise LaneFault(f"round {item.key[1]} of 0x{item.key[0].hex()} is counted already")
-            seen = seen | {item.key}
-            added.append(item)
-        return replace(self, leaves=self.leaves + tuple(added))
+            seen.add(item.key)
+        return replace(self, leaves=leaves, tree=self._tree_over(leaves))
+
+    def _tree_over(self, leaves: tuple[LaneRound, ...]) -> trees.SumTree:
+        known = len(self.leaves)
+        if leaves[:known] == self.leaves[: len(leaves)]:
+            if len(leaves) <= known:
+                return self.tree
+            if len(self.tree) == known:  # else another book went on from here
+                for item in leaves[known:]:
+                    self.tree.append_round(item.record)
+                return self.tree
+        return trees.SumTree(item.record for item in leaves)
 
     def voucher(self) -> Voucher:
         """The voucher over all leaves. LaneFault if there are none."""
         if not self.leaves:
             raise LaneFault("nothing to pay for yet")
-        top = trees.SumTree(leaf.record for leaf in self.leaves).top()
+        top = self.tree.top(len(self.leaves))
         sums = self.base_sums + top.sums
         return Voucher(
             lane=self.lane.id,
@@ -102,17 +120,18 @@ class LaneBook:
         if voucher.base_root != self.base_root or voucher.leaf_count > len(self.leaves):
             raise LaneFault("that voucher is not a prefix of this lane's leaves")
         head = self.leaves[: voucher.leaf_count]
-        if replace(self, leaves=head).voucher() != voucher:
+        if self.over(head).voucher() != voucher:
             raise LaneFault("that voucher is not a prefix of this lane's leaves")
-        return replace(
-            self,
+        settled = LaneBook(
+            self.lane,
+            self.epoch,
             base_root=voucher.root,
             base_sums=voucher.sums,
             base_drafter=voucher.due_drafter,
             base_verifier=voucher.due_verifier,
             covered=self.covered | {leaf.key for leaf in head},
-            leaves=self.leaves[voucher.leaf_count :],
         )
+        return settled.over(self.leaves[voucher.leaf_count :])
 
     def runs(self) -> tuple[LeafRun, ...]:
         """The leaves as runs of consecutive rounds."""
@@ -147,5 +166,5 @@ def expected_voucher(
             if leaf is None:
                 raise LaneFault(f"round {key[1]} of session 0x{key[0].hex()} is not known here")
             leaves.append(leaf)
-    fresh = replace(book, leaves=()).append(leaves)
+    fresh = book.over(leaves)
     return fresh, fresh.voucher()

@@ -8,7 +8,6 @@ rounds it covers, so that a restart knows what is paid without asking anyone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from node.journal import SlotTaken, StoredVoucher
 from node.network.errors import Refused
@@ -199,7 +198,7 @@ class Till:
             covered, _ = expected_voucher(book, unpack_runs(row.leaves), known)
             after = covered.rebase(settled)
             rest = tuple(leaf for leaf in book.leaves if leaf.key not in after.covered)
-            return replace(after, leaves=rest)
+            return after.over(rest)
         raise LaneFault(f"no voucher with root 0x{root.hex()} is known here")
 
     # ------------------------------------------------------------ restart
