@@ -223,6 +223,20 @@ contract StakeVaultSlashTest is Deployed {
         _assertConserved();
     }
 
+    /// @dev Fault 26, for victims: the seventeenth of a list gets nothing.
+    function test_fault26_victimsAreBounded() public {
+        IStakeVault.Victim[] memory many = new IStakeVault.Victim[](17);
+        for (uint256 i; i < 17; ++i) {
+            many[i] = IStakeVault.Victim(address(uint160(100 + i)), 2);
+        }
+        IStakeVault.Slashed memory s =
+            judge.slash(verifier.addr, Role.VERIFIER, 5000, many, address(0), 0, "F9");
+        assertEq(s.toVictims, 32);
+        uint64 slice = vault.sliceOf(block.timestamp + 18 days) + 1;
+        assertEq(vault.vestingOf(many[15].who, slice), 2);
+        assertEq(vault.vestingOf(many[16].who, slice), 0);
+    }
+
     function test_slash_withOpenLocksStillWorks() public {
         _lock(1000);
         assertEq(_slash(verifier.addr, Role.VERIFIER, 5000, "F9").total, 500);
