@@ -84,8 +84,8 @@ library SequentialTest {
         returns (uint256 total)
     {
         if (start == 0 || inverseDelta < 2) revert ThresholdUndefined(start, inverseDelta);
-        total = Logarithm.lnUpQ20(inverseDelta) + Logarithm.lnUpQ20(SHARES) + LN_PI2_6_UP_Q20 + 2
-            * Logarithm.lnUpQ20(start);
+        total = Logarithm.lnUpQ20(inverseDelta) + Logarithm.lnUpQ20(SHARES) + LN_PI2_6_UP_Q20;
+        total += 2 * Logarithm.lnUpQ20(start);
         if (verifierOrder != 0) {
             total += LN_PI2_6_UP_Q20 + 2 * Logarithm.lnUpQ20(verifierOrder);
         }

@@ -112,18 +112,31 @@ library Trees {
         if (siblings.length != steps) revert WrongProofLength(siblings.length, steps);
         if (leaf == 0) revert ZeroNode();
         current = leaf;
-        uint256 used;
-        unchecked {
-            while (count > 1) {
-                if ((index ^ 1) < count) {
-                    bytes32 sibling = siblings[used++];
-                    if (sibling == 0) revert ZeroNode();
-                    current = (index & 1) == 1 ? node(sibling, current) : node(current, sibling);
+        bool zero;
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            mstore8(free, 0x01)
+            let left := add(free, 0x01)
+            let next := siblings.offset
+            for {} gt(count, 1) {
+                index := shr(1, index)
+                count := shr(1, add(count, 1))
+            } {
+                if iszero(lt(xor(index, 1), count)) { continue }
+                let sibling := calldataload(next)
+                next := add(next, 0x20)
+                if iszero(sibling) {
+                    zero := 1
+                    break
                 }
-                index >>= 1;
-                count = (count + 1) >> 1;
+                // An odd index stands on the right, 32 bytes further.
+                let own := shl(5, and(index, 1))
+                mstore(add(left, own), current)
+                mstore(add(left, xor(own, 0x20)), sibling)
+                current := keccak256(free, 0x41)
             }
         }
+        if (zero) revert ZeroNode();
     }
 
     /// @notice Reverts unless `leaf` stands at `index` of the tree of `count` leaves under `root`.
@@ -249,27 +262,80 @@ library Trees {
         if (steps.length != expected) revert WrongProofLength(steps.length, expected);
         requireSums(sums);
         if (leaf == 0) revert ZeroNode();
-        top = leaf;
-        total = sums;
+        uint256 own = _halves(leaf, sums);
         uint256 used;
         unchecked {
             while (count > 1) {
-                if ((index ^ 1) < count) {
-                    bytes32 sibling = steps[used].sibling;
-                    if (sibling == 0) revert ZeroNode();
-                    uint256[9] memory others = steps[used++].sums;
-                    if ((index & 1) == 1) {
-                        top = sumNode(sibling, others, top, total);
-                        // Below 2**64 each, at most one a level: no overflow.
-                        before += outputOf(others);
-                    } else {
-                        top = sumNode(top, total, sibling, others);
-                    }
-                    total = add(total, others);
-                }
+                // Outputs below 2**63 each, at most one a level: no overflow.
+                if ((index ^ 1) < count) before += _rise(own, index & 1, steps[used++]);
                 index >>= 1;
                 count = (count + 1) >> 1;
             }
+        }
+        assembly ("memory-safe") {
+            top := mload(own)
+            total := add(own, 0x20)
+        }
+    }
+
+    /// @dev Memory for a climb: the node (hash, nine sums), then the preimage of its parent (0x02, the
+    /// left half, the right half, each a hash and nine sums). A step's calldata has the same form.
+    function _halves(bytes32 leaf, uint256[9] memory sums) private pure returns (uint256 own) {
+        assembly ("memory-safe") {
+            own := mload(0x40)
+            mstore(0x40, add(own, 0x3e0))
+            mstore(own, leaf)
+            mcopy(add(own, 0x20), sums, 0x120)
+            mstore8(add(own, 0x140), 0x02)
+        }
+    }
+
+    /// @dev Replaces the node at `own` by its parent.
+    /// @param odd 1 where the node is the right child, else 0.
+    /// @return passed Output tokens of the sibling where that is the left child, else 0.
+    function _rise(uint256 own, uint256 odd, SumStep calldata step)
+        private
+        pure
+        returns (uint256 passed)
+    {
+        bytes32 sibling = step.sibling;
+        if (sibling == 0) revert ZeroNode();
+        uint256 other;
+        assembly ("memory-safe") {
+            let left := add(own, 0x141)
+            other := add(left, mul(0x140, iszero(odd)))
+            calldatacopy(other, step, 0x140)
+            mcopy(add(left, mul(0x140, odd)), own, 0x140)
+            mstore(own, keccak256(sub(left, 1), 0x281))
+            passed := mul(odd, and(mload(add(other, 0x20)), 0xffffffffffffffff))
+        }
+        _addInto(own + 0x20, other + 0x20);
+    }
+
+    /// @dev `add` of the nine words at two places in memory, into the first.
+    function _addInto(uint256 left, uint256 right) private pure {
+        uint256 clear = FIRST_WORD_CLEAR;
+        uint256 later = TOP_BITS;
+        uint256 offset;
+        assembly ("memory-safe") {
+            for {} lt(offset, 0x120) { offset := add(offset, 0x20) } {
+                let a := mload(add(left, offset))
+                let b := mload(add(right, offset))
+                let c := add(a, b)
+                if and(or(or(a, b), c), clear) { break }
+                mstore(add(left, offset), c)
+                clear := later
+            }
+        }
+        // INVARIANT: no lane ever carries into the next: sums are added, never wrapped.
+        if (offset != 0x120) {
+            uint256 a;
+            uint256 b;
+            assembly ("memory-safe") {
+                a := mload(add(left, offset))
+                b := mload(add(right, offset))
+            }
+            revert SumsOverflow(offset / 32, a, b);
         }
     }
 

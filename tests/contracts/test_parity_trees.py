@@ -232,6 +232,60 @@ def test_sum_proofs_lead_to_the_same_tops_totals_and_offsets(
         assert answer.data == value
 
 
+def _with_lane(rng: Random, leaf: SumNode, sibling: SumNode) -> SumNode:
+    """The sibling with one lane raised until the two just fit together, or just do not."""
+    mine, theirs = (words_of(node.sums) for node in (leaf, sibling))
+    lane = rng.choice((0, 1, *range(4, 36)))
+    word, shift = divmod(lane, 4)
+    own = mine[word] >> (64 * shift) & (2**64 - 1)
+    raised = MAX_LANE_COUNT - own + rng.choice((0, 1))
+    theirs[word] &= ~((2**64 - 1) << (64 * shift))
+    theirs[word] |= min(raised, MAX_LANE_COUNT) << (64 * shift)
+    output, accepted = theirs[0] & (2**64 - 1), theirs[0] >> 64
+    return SumNode(sibling.hash, Sums.from_words(output, accepted, tuple(theirs[1:])))
+
+
+@pytest.mark.parametrize("runs", RUNS)
+def test_spoilt_sum_proofs_are_judged_alike(harness, sum_tree: SumTree, runs: int) -> None:
+    """A zero sibling, a lane at its limit or past it, a wrong place, a step too few or too many:
+    both refuse, or both compute the same top and total."""
+    h, rng = harness("TreesHarness"), Random(runs)
+    calls: list[bytes] = []
+    expected: list[bytes | None] = []
+    for _ in range(runs):
+        count = rng.randint(2, 20)
+        index = rng.randrange(count)
+        leaf, siblings = sum_tree._levels[0][index], list(sum_tree.proof(index, count).siblings)
+        kind, at = rng.randrange(5), rng.randrange(len(siblings))
+        if kind == 0:
+            siblings[at] = SumNode(ZERO32, siblings[at].sums)
+        elif kind == 1:
+            siblings[0] = _with_lane(rng, leaf, siblings[0])
+        elif kind == 2:
+            index = rng.randrange(count + 1)
+        elif kind == 3:
+            siblings.pop(at)
+        elif kind == 4:
+            siblings.append(siblings[at])
+        proof = SumProof(index, count, tuple(siblings))
+        calls.append(_climb_call(h, leaf, proof))
+        try:
+            top = proof.top_of(leaf)
+        except TreeError:
+            expected.append(None)
+        else:
+            before = uint(proof.output_before(), 32)
+            expected.append(top.hash + top.sums.packed + before)
+    errors = set()
+    for value, answer in zip(expected, h.batch(calls), strict=True):
+        if value is None:
+            errors.add(h.error(answer)[0])
+        else:
+            assert answer.data == value
+    assert errors == {"ZeroNode", "SumsOverflow", "WrongProofLength", "IndexOutsideTree"}
+    assert runs // 10 < sum(value is not None for value in expected)
+
+
 @pytest.mark.parametrize("runs", RUNS)
 def test_a_drawn_token_lies_in_one_leaf_and_no_other(harness, sum_tree: SumTree, runs: int) -> None:
     """The weighted descent from the top picks the leaf that the contract accepts from below."""
