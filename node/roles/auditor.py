@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -48,12 +48,15 @@ from node.roles.refusals import No
 from node.roles.rerun import AuditEngine, Case, Findings, OtherModel, Tolerance
 from node.roles.stored import Private
 
+PARTIES: Final = 3
+
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds. `deliver`: until a session that nobody gives counts as withheld; `open`: until V's
-    salts do; `pause`: between attempts."""
+    """Seconds. `grace`: before others than V are asked for a session; `deliver`: until one that
+    nobody gives counts as withheld; `open`: until V's salts do; `pause`: between attempts."""
 
+    grace: float = 30.0
     deliver: float = 120.0
     open: float = 180.0
     pause: float = 1.0
@@ -157,11 +160,14 @@ class AuditorRole:
         drawn = audit.drawn
         mine = drawn.models_of(self.node.address)
         lane = drawn.lane
-        sources = (lane.verifier, lane.drafter, lane.client)
+        # V has to deliver; the others are asked when it has had its time.
+        patient = deadline - self.patience.deliver + self.patience.grace
         reasons: list[str] = []
         fault: Broken | None = None
         while True:
-            for source in sources:
+            late = trio.current_time() >= patient or fault is not None
+            others = (lane.drafter, lane.client) if late else ()
+            for source in (lane.verifier, *others):
                 try:
                     found = await fetch_drawn(self.node, drawn, sample, source)
                     if found.order.target_model not in mine:
@@ -176,10 +182,10 @@ class AuditorRole:
                     reasons.append(str(error))
                 except (Undelivered, NetworkError) as error:
                     reasons.append(str(error))
-            if fault is not None or trio.current_time() >= deadline:
+            if (fault is not None and late) or trio.current_time() >= deadline:
                 break
             await trio.sleep(self.patience.pause)
-        said = "; ".join(reasons[-len(sources) :])
+        said = "; ".join(dict.fromkeys(reasons[-PARTIES:]))
         verdict = Verdict.SILENT if fault is None else Verdict.FAULT
         report = self._blank(drawn, verdict.name.lower(), said)
         if report not in audit.reports:
@@ -413,7 +419,8 @@ def _reason(drawn: DrawnLane, delivered: Delivered, reason: str) -> str:
     """The verdict's reason, and that V left the delivery to another where it did."""
     if delivered.source == drawn.lane.verifier:
         return reason
-    return f"not delivered by the verifier, but by 0x{delivered.source.hex()}; {reason}"
+    by = f"not delivered by the verifier, but by 0x{delivered.source.hex()}"
+    return f"{by}; {reason}" if reason else by
 
 
 def _name(drawn: DrawnLane, session_id: bytes) -> str:
