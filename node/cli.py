@@ -15,6 +15,16 @@ from node.config import ConfigError
 from node.keys import KeyFault
 
 _INTERRUPTED = 130
+# Errors that tell a person what to do, by module. A module that nobody has imported has raised
+# none of its own, so looking for it loads nothing.
+_EXPECTED = (
+    ("settlement.chain.errors", "ChainError"),
+    ("node.inference.architecture", "ModelError"),
+    ("node.inference.catalog", "CatalogError"),
+    ("node.journal", "JournalError"),
+    ("node.network.libp2p_transport", "ListenError"),
+    ("node.roles.ports", "ChainUnavailable"),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,19 +50,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("verdraft: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except Exception as error:
-        if not is_expected(error):
+        told = _sole(error)
+        if not is_expected(told):
             raise
         if getattr(args, "json", False):
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        print(f"verdraft: {error}", file=sys.stderr)
+            print(json.dumps({"error": type(told).__name__, "message": str(told)}))
+        print(f"verdraft: {told}", file=sys.stderr)
         return 1
     return 0 if status is None else int(status)
+
+
+def _sole(error: Exception) -> Exception:
+    """What a nursery wrapped: the one exception in a group of one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def is_expected(error: Exception) -> bool:
     """Whether an error tells a person what to do, so that a traceback would only hide it."""
     if isinstance(error, CommandError | ConfigError | KeyFault):
         return True
-    # Imported only now: without it no chain was talked to, and nothing of it can have failed.
-    chain_errors = sys.modules.get("settlement.chain.errors")
-    return chain_errors is not None and isinstance(error, chain_errors.ChainError)
+    for module, name in _EXPECTED:
+        found = sys.modules.get(module)
+        if found is not None and isinstance(error, getattr(found, name)):
+            return True
+    return False
