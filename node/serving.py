@@ -60,7 +60,7 @@ async def serve_verifier(
 ) -> Served:
     """Loads the target and starts the verifier role."""
     from node.inference.loading import load_model
-    from node.inference.sampling import SamplingParams
+    from node.inference.params import SamplingParams
     from node.inference.verifier import Verifier
     from node.inference.window import WindowControl
     from node.inference.worker import InferenceWorker

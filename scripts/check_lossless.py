@@ -37,8 +37,8 @@ from node.inference.loading import load_model
 from node.inference.lookup import LookupDrafter
 from node.inference.manifest import manifest_of
 from node.inference.model_drafter import ModelDrafter
+from node.inference.params import SamplingParams
 from node.inference.plain import PlainOutput, compare, decode_plain
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import ScriptedDrafter, random_tokens
 from node.inference.stops import StopRules
 from node.inference.tokens import Tokenizer

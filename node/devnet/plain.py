@@ -8,8 +8,8 @@ from typing import Any
 
 from node.inference import catalog
 from node.inference.loading import load_model
+from node.inference.params import SamplingParams
 from node.inference.plain import compare, decode_plain
-from node.inference.sampling import SamplingParams
 from node.inference.tokens import Tokenizer
 from node.roles.convert import stop_rules
 from node.roles.receipt import Checked

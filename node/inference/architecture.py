@@ -11,9 +11,10 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -131,6 +132,8 @@ def inverse_frequencies(config: dict[str, Any], head_dim: int) -> torch.Tensor:
     Plain (arXiv 2104.09864), position interpolation ("linear", arXiv 2306.15595) and Llama 3.1's
     blend by wavelength ("llama3"). Others depend on the sequence's length or scale the attention.
     """
+    import torch  # seconds to load, and only who builds a model needs it
+
     # transformers 5 writes rope_parameters, earlier versions rope_theta and rope_scaling.
     rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     kind = rope.get("rope_type", rope.get("type", "default")) or "default"

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, KeptList, ProposalError
-from node.inference.sampling import SamplingParams
 from settlement.masses import point_mass
 from settlement.records import Mode
 

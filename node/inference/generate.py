@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from node.inference.drafter import Drafter
+from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
-from node.inference.sampling import SamplingParams
 from node.inference.stops import StopHit, StopRules
 from node.inference.verifier import Verifier
 from node.inference.window import FixedWindow, Round, WindowControl

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from node.inference.drafter import DraftSession, Step
+from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
-from node.inference.sampling import SamplingParams
 from settlement.records import Mode
 
 

@@ -11,8 +11,8 @@ import torch
 from node.inference import sampling
 from node.inference.drafter import DraftSession, Step
 from node.inference.model import LanguageModel, Span, check_tokens
+from node.inference.params import History, SamplingParams
 from node.inference.proposal import DraftCoin
-from node.inference.sampling import History, SamplingParams
 from settlement.acceptance import greedy_argmax
 from settlement.coins import draw_coin
 from settlement.masses import kept_list, masses_from_probabilities

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from node.inference.fingerprint import Projection
 from node.inference.model import LanguageModel, Span
+from node.inference.params import Q24, History, SamplingParams
 from node.inference.rows import ModelRow, target_rows
-from node.inference.sampling import Q24, History, SamplingParams
 from node.inference.stops import StopHit, StopRules, StopScanner
 from settlement.coins import Purpose, coin
 from settlement.hashing import ZERO32

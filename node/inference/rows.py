@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from node.inference import sampling
-from node.inference.sampling import History, SamplingParams
+from node.inference.params import History, SamplingParams
 from settlement.acceptance import ScoreRow
 from settlement.masses import UInt64s, masses_from_probabilities
 from settlement.noise import coupled_argmax

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from node.inference.drafter import DraftSession, Step
+from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
-from node.inference.sampling import SamplingParams
 from settlement.records import MASS_TOTAL, Mode
 
 # (tokens so far including the ahead, output position) -> the next draft, or None for no guess

@@ -15,9 +15,9 @@ from node.inference.architecture import ModelError
 from node.inference.cache import ContextOverflow
 from node.inference.fingerprint import Projection
 from node.inference.model import Cache, LanguageModel, Rows, Span, check_tokens
+from node.inference.params import History, SamplingParams
 from node.inference.proposal import Draft, ProposalError, VerifyOutcome, VerifyRequest
 from node.inference.rows import target_rows
-from node.inference.sampling import History, SamplingParams
 from node.inference.stops import StopRules, StopScanner
 from node.inference.tokens import Tokenizer
 from settlement import acceptance

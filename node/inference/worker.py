@@ -6,14 +6,16 @@ device first takes along everyone who waits. There is no background task to star
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import torch
 import trio
 
 from node.inference.proposal import VerifyOutcome, VerifyRequest
-from node.inference.verifier import TargetSession, Verifier
+
+if TYPE_CHECKING:
+    from node.inference.verifier import TargetSession, Verifier
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,7 +137,8 @@ class InferenceWorker:
     async def _in_thread(self, function: Callable[[], T]) -> T:
         def run() -> T:
             # OpenMP keeps the number per thread, and the thread is not always the same.
-            if torch.get_num_threads() != self.threads:
+            torch = sys.modules.get("torch")  # a drafter without a model never loads it
+            if torch is not None and torch.get_num_threads() != self.threads:
                 torch.set_num_threads(self.threads)
             return function()
 

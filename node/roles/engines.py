@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from node.inference.drafter import Drafter, DraftSession
+from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
-from node.inference.sampling import SamplingParams
-from node.inference.verifier import TargetSession, Verifier
 from node.inference.worker import InferenceWorker
 from node.roles.convert import stop_rules
 from settlement.records import Order
+
+if TYPE_CHECKING:
+    from node.inference.verifier import TargetSession, Verifier
 
 
 class WorkerTarget:

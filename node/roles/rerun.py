@@ -282,8 +282,8 @@ def rerun(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Findings:
     """Runs the target over prompt and output once, teacher-forced, and judges every position."""
+    from node.inference.params import SamplingParams
     from node.inference.plain import replay
-    from node.inference.sampling import SamplingParams
 
     started = clock()
     order, output = case.order, case.delivery.output + case.output

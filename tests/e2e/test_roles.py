@@ -16,8 +16,8 @@ from engine_models import TableModel
 
 from node.inference.drafter import Step
 from node.inference.model_drafter import ModelDrafter
+from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import ScriptedDrafter
 from node.network.memory import LinkConditions, run_deterministically
 from node.roles.client import Outcome, Plan

@@ -12,8 +12,8 @@ from node.inference.generate import generate
 from node.inference.loading import load_model
 from node.inference.lookup import LookupDrafter
 from node.inference.model import Span
+from node.inference.params import SamplingParams
 from node.inference.plain import compare, decode_plain
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import random_tokens
 from node.inference.stops import StopRules
 from node.inference.verifier import Verifier

@@ -27,9 +27,9 @@ from node.inference.loading import load_model
 from node.inference.lookup import LookupDrafter
 from node.inference.model import Span
 from node.inference.model_drafter import ModelDrafter
+from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import DraftCoin
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import fixed
 from node.inference.stops import StopRules
 from node.inference.verifier import Verifier

@@ -13,8 +13,8 @@ from engine_models import TableModel, seed
 from node.inference.generate import generate
 from node.inference.lookup import LookupDrafter
 from node.inference.model_drafter import ModelDrafter, token_at
+from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, ProposalError, VerifyRequest
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import liar
 from node.inference.stops import StopRules
 from node.inference.verifier import Verifier, VerifierError

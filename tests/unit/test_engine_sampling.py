@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from node.inference import sampling
 from node.inference.fingerprint import Projection, distance
+from node.inference.params import Q24, History, SamplingError, SamplingParams
 from node.inference.rows import target_rows
-from node.inference.sampling import Q16, Q24, History, SamplingError, SamplingParams
-from settlement.records import NO_CUTOFF, Mode
+from settlement.records import NO_CUTOFF, Q16, Mode
 
 logit = st.floats(-40, 40, width=32)
 

@@ -8,9 +8,9 @@ import pytest
 from engine_models import TableModel, prompts, seed, tiny_target, tiny_tokenizer, tiny_verifier
 
 from node.inference.generate import generate
+from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import Draft, VerifyRequest
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import fixed
 from node.inference.stops import StopError, StopReason, StopRules, StopScanner
 from node.inference.verifier import Verifier, VerifierError

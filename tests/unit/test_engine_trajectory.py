@@ -20,9 +20,9 @@ from engine_models import (
 from node.inference.fingerprint import distance
 from node.inference.generate import generate
 from node.inference.lookup import LookupDrafter
+from node.inference.params import SamplingParams
 from node.inference.plain import compare, decode_plain, replay
 from node.inference.proposal import VerifyRequest
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import fixed, liar, random_tokens
 from node.inference.stops import StopRules
 from node.inference.verifier import Verifier

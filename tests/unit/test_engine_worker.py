@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from engine_models import TableModel, seed
 
+from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import Draft, VerifyRequest
-from node.inference.sampling import SamplingParams
 from node.inference.scripted import random_tokens
 from node.inference.stops import StopRules
 from node.inference.verifier import StaleDraft, Verifier
