@@ -33,6 +33,7 @@ from node.network.gossip import Discovery
 from node.network.libp2p_transport import open_libp2p_transport
 from node.network.messages import BOUNDS, Offer, Role
 from node.reach import serve_reach
+from node.receiptkeeper import ReceiptKeeper
 from node.roles.auditing import DrawBoard
 from node.roles.auditor import AuditorRole
 from node.roles.client import ClientRole, Party
@@ -206,8 +207,13 @@ async def _start_role(
 
         tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
         client = ClientRole(node, Listing(parts.discovery), tokenizer.token_bytes)
+        receipts = config.data_dir / "receipts"
+        keeper = ReceiptKeeper(receipts, node.log)
+        for event in parts.chain.events:
+            keeper.on_event(event)
+        parts.chain.listen(keeper.on_event)
         parts.generator = Generator(
-            client, tokenizer, manifest, token, config, config.data_dir / "receipts"
+            client, tokenizer, manifest, token, config, receipts, keeper.watch
         )
         nursery.start_soon(_recover, client)
     draws = DrawBoard(lambda: parts.chain.events)

@@ -168,13 +168,16 @@ class Generator:
         token: bytes,
         config: NodeConfig,
         receipts: Path,
+        written: Callable[[Path], None] = lambda path: None,
     ) -> None:
+        """`written` is told of each receipt's file."""
         self._client = client
         self._tokenizer = tokenizer
         self._manifest = manifest
         self._token = token
         self._config = config
         self._receipts = receipts
+        self._written = written
         receipts.mkdir(parents=True, exist_ok=True)
 
     async def __call__(self, data: dict[str, Any], emit: Emit) -> None:
@@ -237,6 +240,7 @@ class Generator:
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(made))
         temporary.replace(path)
+        self._written(path)
         rounds = [done for served in outcome.sessions for done in served.rounds]
         payment = last.payment
         order = last.terms.order

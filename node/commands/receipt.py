@@ -54,6 +54,7 @@ def _verify(args: argparse.Namespace) -> int:
         "paid": checked.paid,
         "lossless": checked.lossless,
         "checks": checked.checks,
+        "transactions": data["transactions"],
     }
     lines = [f"  {count:>5} {what}" for what, count in checked.checks.items()]
     lines.append(
@@ -61,6 +62,10 @@ def _verify(args: argparse.Namespace) -> int:
         f"{checked.accepted}/{checked.proposed} drafts accepted, "
         + ("paid by vouchers that all three signed" if checked.paid else "NOT signed by all")
     )
+    for entry in data["transactions"]:
+        lines.append(
+            f"settled, it says, by {entry['transaction']} in block {entry['block']} (ask the chain)"
+        )
     if args.rerun:
         found["rerun"] = _rerun(args, checked, lines, console)
         found["ok"] = found["rerun"]["lossless"] is not False

@@ -26,6 +26,7 @@ SHELL_USERS = (
     "node.chainwatch",  # the daemon's three hands on the chain: what it reads, …
     "node.settling",  # … what it sends, …
     "node.serving",  # … and the roles it starts over both
+    "node.receiptkeeper",  # what it adds to receipts
     "node.checkup",  # the check before the daemon starts
     "node.cli",
     "node.commands",  # the cli, one file a command
