@@ -86,13 +86,56 @@ class Model:
 
 
 def load_model(folder: Path, draft_vocab: Path | None, dtype: torch.dtype) -> Model:
-    """A tied Llama from a folder, with its reduced head where it has one."""
+    """A Llama from a folder, with its reduced head where it has one."""
     target = Target.load(folder, dtype=dtype)
     ids = None if draft_vocab is None else np.load(draft_vocab, allow_pickle=False)
-    head = target.embedding
+    head = target.tensors.get("lm_head.weight", target.embedding)
     if ids is not None:
         head = head[torch.from_numpy(ids.astype(np.int64))]
     return Model(target.weights, target.embedding, head, ids)
+
+
+def target_answers(
+    target: Model, chat: Target, prompts: list[dict[str, str]], options: argparse.Namespace
+) -> dict[str, list[list[int]]]:
+    """By temperature, the ids of the target's own answer to each prompt.
+
+    Read from ``--answers`` if that file is there and was made for the same prompts, else sampled
+    and written there.
+    """
+    made_for = {
+        "target": str(options.target),
+        "dtype": options.dtype,
+        "seed": options.seed,
+        "answer": options.answer,
+        "prompts": [p["prompt"] for p in prompts],
+        "temperatures": options.temperatures,
+    }
+    if options.answers and options.answers.exists():
+        stored = json.loads(options.answers.read_text())
+        if stored["made_for"] == made_for:
+            return stored["tokens"]
+        raise SystemExit(f"{options.answers} was made with other prompts or options; remove it")
+    tokens: dict[str, list[list[int]]] = {}
+    for temperature in options.temperatures:
+        sampler = Sampler(
+            target.weights,
+            target.embedding,
+            slots=min(64, len(prompts)),
+            length=LENGTH,
+            eos=chat.eos,
+            rng=np.random.default_rng([options.seed, int(temperature * 1000)]),
+            k=8,
+        )
+        jobs = (
+            Job(chat.chat(p["prompt"]), temperature, options.answer, tag=i)
+            for i, p in enumerate(prompts)
+        )
+        samples = sorted(sampler.run(jobs), key=lambda s: s.job.tag)
+        tokens[f"{temperature:g}"] = [s.tokens[len(s.job.prompt) :].tolist() for s in samples]
+    if options.answers:
+        options.answers.write_text(json.dumps({"made_for": made_for, "tokens": tokens}) + "\n")
+    return tokens
 
 
 def judge(
@@ -244,6 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--answers", type=Path, help="keep the target's answers there for reuse")
     parser.add_argument("--json", type=Path, help="write everything there")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -267,28 +311,14 @@ def main(arguments: list[str] | None = None) -> int:
         "ngram": [],
         "milliseconds": forward_times(source.path, drafted.path),
     }
+    texts = target_answers(target, chat, prompts, options)
     for temperature in options.temperatures:
-        rng = np.random.default_rng([options.seed, int(temperature * 1000)])
-        sampler = Sampler(
-            target.weights,
-            target.embedding,
-            slots=min(64, len(prompts)),
-            length=LENGTH,
-            eos=chat.eos,
-            rng=rng,
-            k=8,
-        )
-        jobs = (
-            Job(chat.chat(p["prompt"]), temperature, options.answer, tag=i)
-            for i, p in enumerate(prompts)
-        )
+        rng = np.random.default_rng([options.seed, int(temperature * 1000), 1])
         answers = []
-        for sample in sorted(sampler.run(jobs), key=lambda s: s.job.tag):
-            first = len(sample.job.prompt)
-            tokens = [int(t) for t in sample.tokens[first:]]
-            judged = judge(target, draft, sample.job.prompt, tokens, temperature)
-            kind = prompts[sample.job.tag]["kind"]
-            answers.append(Answer(sample.job.tag, kind, tokens, *judged))
+        for i, tokens in enumerate(texts[f"{temperature:g}"]):
+            ids = chat.chat(prompts[i]["prompt"])
+            judged = judge(target, draft, ids, tokens, temperature)
+            answers.append(Answer(i, prompts[i]["kind"], tokens, *judged))
         for rule in answers[0].alpha:
             row = table(answers, rule, options.window, rng)
             report["rates"].append({"temperature": temperature, "rule": rule, **row})
