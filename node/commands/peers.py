@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from node.commands import CommandError
 from node.commands._console import Console, add_json
@@ -30,9 +31,13 @@ def _run(args: argparse.Namespace) -> None:
     except httpx.HTTPError as error:
         raise CommandError(f"the node at {api} does not answer: {error}") from error
     lines = []
-    for peer in sorted(peers, key=lambda p: (p["offers"][0]["role"] if p["offers"] else "", p)):
+    for peer in sorted(peers, key=_by_role):
         trip = "-" if peer["round_trip_ms"] is None else f"{peer['round_trip_ms']:.1f} ms"
         for offer in peer["offers"]:
             price = f"{offer['price']} units/token" if offer["price"] != "0" else ""
             lines.append(f"{peer['operator']}  {offer['role']:<10} {trip:>9}  {price}".rstrip())
     Console(args.json).result({"peers": peers}, lines or ["nobody yet"])
+
+
+def _by_role(peer: dict[str, Any]) -> tuple[str, str]:
+    return (peer["offers"][0]["role"] if peer["offers"] else "", peer["operator"])
