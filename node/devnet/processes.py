@@ -28,6 +28,7 @@ from node.config import (
 from node.devnet.options import DevnetOptions, Operator
 from node.devnet.world import World
 from node.serving import NGRAM
+from settlement.chain.anvil import die_with_parent
 from settlement.hashing import ZERO32
 
 START_SECONDS: Final = 120.0
@@ -68,6 +69,7 @@ class Fleet:
         self.world = world
         self.options = options
         self.running: dict[str, Running] = {}
+        self._ports: dict[str, tuple[int, int]] = {}  # by name: p2p and API, kept over restarts
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_all(self, say: Say) -> None:
@@ -96,8 +98,10 @@ class Fleet:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A ^C in the terminal is for the devnet, which ends its nodes in order.
+                # A ^C in the terminal is for the devnet, which ends its nodes in order; whoever
+                # kills the devnet leaves no nodes behind either.
                 start_new_session=True,
+                preexec_fn=die_with_parent(),
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
@@ -112,6 +116,8 @@ class Fleet:
                 raise NodeDied(f"{operator.name} is not ready after {seconds:.0f} s")
             time.sleep(0.02)
         facts = json.loads(operator.ready_file.read_text())
+        p2p = int(facts["endpoints"][0].split("/")[4])
+        self._ports[operator.name] = (p2p, int(facts["api"].rsplit(":", 1)[1]))
         self.running[operator.name] = Running(operator, process, facts)
         return self.running[operator.name]
 
@@ -154,6 +160,7 @@ class Fleet:
         first = self.running.get("bootstrap")
         bootstrap: Sequence[str] = [] if first is None else first.facts["endpoints"]
         claim = world.claims.get(operator.name, ZERO32)
+        p2p, private = self._ports.get(operator.name, (0, 0))
         return NodeConfig(
             role=operator.role,
             data_dir=operator.folder / "data",
@@ -168,11 +175,11 @@ class Fleet:
                 token_per_wei=1e-6,
             ),
             network=NetworkConfig(
-                listen=("/ip4/127.0.0.1/tcp/0",),
+                listen=(f"/ip4/127.0.0.1/tcp/{p2p}",),
                 bootstrap=tuple(bootstrap),
                 added_latency_ms=options.latency_ms,
             ),
-            api=ApiConfig(),
+            api=ApiConfig(port=private),
             model=ModelConfig(
                 target=options.target,
                 draft=operator.draft or NGRAM,

@@ -66,6 +66,8 @@ def _on_terminate(_number: int, _frame: Any) -> None:
 
 def run(options: DevnetOptions) -> int:
     """Runs a devnet. Returns the exit code; whatever happens, nothing is left running."""
+    ends = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in ends}
     signal.signal(signal.SIGTERM, _on_terminate)
     with _folder(options) as folder:
         world = build(options, folder, say)
@@ -76,10 +78,15 @@ def run(options: DevnetOptions) -> int:
             say(f"verdraft devnet: {error}")
             return 1
         finally:
+            # An impatient second ^C must not leave half of the nodes running.
+            for number in ends:
+                signal.signal(number, signal.SIG_IGN)
             stubborn = fleet.stop_all()
             if stubborn:
                 say(f"had to kill {', '.join(stubborn)}")
             world.anvil.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:

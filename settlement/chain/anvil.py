@@ -88,8 +88,9 @@ def native_binary(tool: str = "anvil", root: Path = ROOT) -> Path:
     return path
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What a forked child runs to ask Linux to end it when its parent dies, however it dies."""
+def die_with_parent() -> Callable[[], None] | None:
+    """What a forked child runs (`preexec_fn`) to ask Linux to end it when its parent dies, however
+    it dies. The parent is the thread that forks, so fork from one that lives long enough."""
     if sys.platform != "linux":
         return None
     # Loaded before the fork: a child of a threaded process may do little but call it.
@@ -135,7 +136,7 @@ class Anvil:
             text=True,
             # A ^C in the terminal is for us: we stop the child in order.
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
         ready = threading.Event()
         reader = threading.Thread(target=self._read_output, args=(ready,), daemon=True)
