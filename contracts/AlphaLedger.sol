@@ -162,6 +162,8 @@ contract AlphaLedger is IAlphaLedger, Ownable2Step, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IAlphaLedger
+    // Of memory as in the interface: the escrow adds the words up before it calls.
+    // solhint-disable-next-line gas-calldata-parameters
     function record(
         bytes32 claimId,
         address, /* drafter */

@@ -27,11 +27,11 @@ library SumWords {
             // `bad` gathers a bit for every lane that breaks a rule. With its top bit set a lane
             // lends to itself: the bit survives a subtraction exactly where nothing was borrowed.
             let old := calldataload(counted)
-            let new := calldataload(sums)
-            let changes := xor(old, new)
-            let grown := sub(or(new, tops), old)
+            let fresh := calldataload(sums)
+            let changes := xor(old, fresh)
+            let grown := sub(or(fresh, tops), old)
             let bad :=
-                or(and(new, first), or(xor(and(grown, tops), tops), and(xor(grown, tops), above)))
+                or(and(fresh, first), or(xor(and(grown, tops), tops), and(xor(grown, tops), above)))
             for { let i := 0x20 } lt(i, 0xa0) { i := add(i, 0x20) } {
                 let at := add(sums, i)
                 let proposed := calldataload(at)
