@@ -150,7 +150,7 @@ def judge(
         margin, ours, what = _by_coin(order, seed, at, row)
         if margin > tolerance.mass:
             differ(what, margin, leaf.token, ours)
-        return found, 0 < margin <= tolerance.mass
+        return found, leaf.token != ours and margin <= tolerance.mass
     margin, ours = _by_score(order, seed, at, row, tolerance)
     if margin > tolerance.score:
         differ("token", margin, leaf.token, ours)
@@ -206,24 +206,27 @@ def _by_coin(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> tuple[floa
     """Rejection mode: how far p lies from ours, or the coin from the interval that the token has in
     our distribution, as a share of one; what we would have emitted; and which of the two it is.
 
-    That a draft is accepted or not follows from p by a rule that was checked on the leaf itself.
+    That V's draft is accepted or not follows from V's p by a rule that was checked on the leaf.
     """
     leaf, p = at.leaf, row.masses()
-    drafted = leaf.draft_token != NO_TOKEN
-    if drafted:
-        x = leaf.draft_token
-        ours = int(p[x]) if x < len(p) else 0
-        apart = abs(ours - leaf.p) / MASS_TOTAL
-        if leaf.accepted:
-            return apart, leaf.token, "p"
+    apart, rest, purpose = 0.0, p, Purpose.BONUS
+    passes = False
+    if leaf.draft_token != NO_TOKEN:
+        assert at.draft is not None  # the leaf names a draft token, and the records were checked
+        x, q = leaf.draft_token, at.draft.q
+        mass = int(p[x]) if x < len(p) else 0
+        apart = abs(mass - leaf.p) / MASS_TOTAL
+        u = coin(at.chain_value, seed, leaf.position, Purpose.ACCEPT)
+        passes = masses.accept_rejection(u, q, mass)
         rest = masses.residual_masses(p, masses.dense(at.kept, len(p)))
         purpose = Purpose.RESIDUAL
-    else:
-        apart, rest, purpose = 0.0, p, Purpose.BONUS
     w = coin(at.chain_value, seed, leaf.position, purpose)
+    ours = leaf.draft_token if passes else masses.sample_masses(rest, w)
+    if leaf.accepted:
+        # Which side of p the accept coin falls on is all there is to compare.
+        return apart, ours, "p"
     below = np.cumsum(rest, dtype=np.uint64)
     total = int(below[-1])
-    ours = masses.sample_masses(rest, w)
     if leaf.token >= len(rest):
         return 1.0, ours, "token"
     place = w * total >> 64

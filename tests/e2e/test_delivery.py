@@ -28,7 +28,7 @@ from node.roles.rerun import Case, check_stops
 from node.roles.session import StaleFrame, round_record
 from settlement import trees
 from settlement.draws import target_of
-from settlement.records import extend_context
+from settlement.records import SessionStart, extend_context
 from settlement.schema import RecordError
 
 REFUSALS = (Undelivered, trees.TreeError, RecordError, FrameError, StaleFrame)
@@ -79,12 +79,15 @@ def test_a_drawn_round_is_the_one_the_seed_names(honest: Any) -> None:
     tree = trees.SumTree(round_record(done) for done in rounds)
     at = answer.path.index
     beside = (at + 1) % len(rounds)
+    # The same session under another seed.
+    reseeded = replace(SessionStart.from_wire(answer.start), seed=b"\x07" * 32).to_wire()
     forged: list[tuple[DrawnLane, DrawnAnswer]] = [
         (replace(drawn, root=b"\x07" * 32), answer),
         (drawn, replace(answer, root=other.root)),
         (drawn, replace(answer, record=other.record)),
         (drawn, replace(answer, order=other.order)),
         (drawn, replace(answer, start=other.start)),
+        (drawn, replace(answer, start=reseeded)),
         (drawn, replace(answer, order=answer.order + b"\0")),
         (drawn, replace(answer, base=answer.root)),
         # A true round of the same tree, only not the one that was drawn.

@@ -438,19 +438,33 @@ def test_rejection_mode_is_judged_by_p_and_by_the_coins_place() -> None:
     for token in range(5):
         names, near = what(judge(say, SEED, placed(leaf(token, at)), at, Tolerance()))
         assert (names, near) == (([] if token == bonus else ["token"]), False)
-    # Accepted: only p is compared.
+    # Accepted: only p is compared, and a coin between both sides' p is a near-tie.
+    u = coin(b"\x31" * 32, SEED, 3, Purpose.ACCEPT)
     drafted = {"draft_token": 1, "accepted": True}
     for apart, names in ((0.0, []), (0.5e-4, []), (2e-4, ["p"]), (-2e-4, ["p"])):
         said = leaf(1, at, p=int(p[1]) + round(apart * 2**64), **drafted)
-        assert what(judge(say, SEED, placed(said), at, Tolerance()))[0] == names
+        sure = placed(said, drafted_by(1, 1), masses.point_mass(1))
+        assert what(judge(say, SEED, sure, at, Tolerance())) == (names, False)
+    # q just above p / u: the auditor's own coin rejects, by a hair.
+    q = (int(p[1]) << 64) // u + 2
+    assert q < 2**64
+    said = leaf(1, at, p=int(p[1]) + 4, **drafted)
+    hair = placed(said, drafted_by(1, q), ((1, q), (2, 2**64 - 1 - q)))
+    assert what(judge(say, SEED, hair, at, Tolerance())) == ([], True)
     # Rejected: the residual of D's committed list decides.
-    kept = masses.point_mass(0)
+    kept = masses.point_mass(1)
     rest = masses.residual_masses(p, masses.dense(kept, 4))
     y = masses.sample_masses(rest, coin(b"\x31" * 32, SEED, 3, Purpose.RESIDUAL))
-    for token in range(4):
-        said = leaf(token, at, draft_token=0, p=int(p[0]))
-        names, _ = what(judge(say, SEED, placed(said, kept=kept), at, Tolerance()))
+    assert not masses.accept_rejection(u, 2**64 - 1, int(p[1]))
+    for token in (0, 2, 3):
+        said = leaf(token, at, draft_token=1, p=int(p[1]))
+        held = placed(said, drafted_by(1, 2**64 - 1), kept)
+        names, _ = what(judge(say, SEED, held, at, Tolerance()))
         assert names == ([] if token == y else ["token"])
+
+
+def drafted_by(token: int, q: int) -> DraftLeaf:
+    return DraftLeaf(3, token, q, 0, bytes(32), 0, bytes(32))
 
 
 def test_relaxed_acceptance_allows_tau_where_the_position_is_not_key() -> None:
