@@ -85,6 +85,13 @@ class ChainReader:
             )
         return out
 
+    def paid(self) -> dict[bytes, tuple[int, int]]:
+        """By lane what the chain has paid: (to the drafter, to the verifier)."""
+        return {
+            item.event.lane: (item.event.paid & _LOW_128, item.event.paid >> 128)
+            for item in self.of(LaneSettled)
+        }
+
     def draws(self) -> dict[str, int]:
         drawn, opened = self.of(LaneDrawn), self.of(PositionOpened)
         return {
@@ -110,6 +117,27 @@ def _samples(drawn: LaneDrawn) -> int:
     """How many positions a drawn lane must open: the beacon's terms in the draw."""
     terms = drawn.draw[-1]
     return int(terms[8])
+
+
+def owed(journal: Path) -> dict[bytes, tuple[int, int]]:
+    """By lane what the client's vouchers are worth: (to the drafter, to the verifier), each by the
+    newest voucher that it could settle. The client may be running."""
+    from node.journal import Journal
+
+    held = Journal(journal, durability="normal")
+    try:
+        dues: dict[bytes, tuple[int, int]] = {}
+        for row in held.vouchers():
+            voucher = Voucher.from_wire(row.voucher)
+            drafter, verifier = dues.get(row.lane, (0, 0))
+            if row.client and row.verifier:
+                verifier = max(verifier, voucher.due_verifier)
+                if row.drafter:
+                    drafter = max(drafter, voucher.due_drafter)
+                dues[row.lane] = (drafter, verifier)
+        return dues
+    finally:
+        held.close()
 
 
 def vouchers_of(journal: Path) -> list[Voucher]:

@@ -99,7 +99,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
         serve(fleet)
     chain = books.ChainReader(world)
     say("settling")
-    await_settled(world, fleet, chain, results)
+    await_settled(fleet, chain)
     say("opening what is drawn")
     await_opened(fleet, chain)
     say("waiting for the auditors")
@@ -168,31 +168,21 @@ def serve(fleet: Fleet) -> None:
         say("no more prompts")
 
 
-def await_settled(
-    world: World, fleet: Fleet, chain: books.ChainReader, results: list[dict[str, Any]]
-) -> None:
-    """Waits until every lane that was used has settled its last voucher."""
-    wanted = set()
-    for done in results:
-        data = json.loads(Path(done["receipt_path"]).read_text())
-        wanted |= {(v["voucher"]["lane"], v["voucher"]["root"]) for v in data["vouchers"]}
-    # A voucher is covered by any later one of its lane.
-    last = dict(sorted(wanted, key=lambda pair: pair[1]))
+def await_settled(fleet: Fleet, chain: books.ChainReader) -> None:
+    """Waits until the chain has paid the newest voucher of every lane in full, whoever asked."""
+    journal = fleet.client().operator.folder / "data" / "journal.sqlite"
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
-        settled = {"0x" + item.event.lane.hex() for item in chain.of(books.LaneSettled)}
-        owed = [
-            name
-            for name, account in books.accounts(world).items()
-            if account["role"] in ("drafter", "verifier") and int(account["payable"]) == 0
-        ]
-        if set(last) <= settled:
+        owed, paid = books.owed(journal), chain.paid()
+        open_lanes = [lane for lane, dues in owed.items() if paid.get(lane) != dues]
+        if not open_lanes:
             return
         if time.monotonic() > deadline:
-            raise NodeDied(
-                f"lanes {sorted(set(last) - settled)} are not settled after "
-                f"{SETTLE_SECONDS:.0f} s (nothing payable yet: {', '.join(owed)})"
+            shown = ", ".join(
+                f"0x{lane.hex()} (owed {owed[lane]}, paid {paid.get(lane, (0, 0))})"
+                for lane in open_lanes
             )
+            raise NodeDied(f"lanes are not settled after {SETTLE_SECONDS:.0f} s: {shown}")
         fleet.check_alive()
         time.sleep(0.25)
 
