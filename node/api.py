@@ -120,9 +120,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def run(sock: socket.socket, views: Views) -> None:
-    """Serves until cancelled."""
+    """Serves until cancelled. The socket stays the caller's to close."""
     config = Config()
-    config.bind = [f"fd://{sock.fileno()}"]
+    # The server closes the descriptor it is given: one of its own, or ours would be closed twice,
+    # the second time under whoever has that number by then.
+    config.bind = [f"fd://{sock.dup().detach()}"]
     config.accesslog = None
     config.errorlog = None
     config.graceful_timeout = 1.0

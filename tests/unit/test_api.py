@@ -1,0 +1,72 @@
+"""The private HTTP port: what it answers, what it refuses, and whose socket it is."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from node import api
+
+
+async def echo(wanted: dict[str, Any], emit: api.Emit) -> None:
+    await emit({"type": "done", "said": wanted})
+
+
+def views(ready: bool = True, generate: api.Generate | None = None) -> api.Views:
+    return api.Views(lambda: (ready, {"role": "test"}), lambda: "up 1\n", list, generate)
+
+
+@asynccontextmanager
+async def served(shown: api.Views) -> AsyncIterator[httpx.AsyncClient]:
+    socket = api.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    async with trio.open_nursery() as nursery, httpx.AsyncClient(base_url=url) as client:
+        nursery.start_soon(api.run, socket, shown)
+        yield client
+        nursery.cancel_scope.cancel()
+    socket.close()
+
+
+async def test_the_socket_stays_its_owners() -> None:
+    socket = api.listen("127.0.0.1", 0)
+    number = socket.fileno()
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}/healthz"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(api.run, socket, views())
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(url)).status_code == 200
+        nursery.cancel_scope.cancel()
+    gc.collect()
+    os.fstat(number)  # raises if the server closed it
+    socket.close()
+
+
+async def test_a_node_that_cannot_serve_says_so() -> None:
+    async with served(views(ready=False)) as client:
+        answer = await client.get("/healthz")
+        assert answer.status_code == 503
+        assert answer.json() == {"ready": False, "role": "test"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{", 400), (b"[]", 400), (b'"' + b"a" * api.MAX_BODY + b'"', 413), (b'{"prompt": 1}', 200)],
+)
+async def test_only_a_small_json_object_is_a_request(body: bytes, status: int) -> None:
+    async with served(views(generate=echo)) as client:
+        answer = await client.post("/v1/generate", content=body)
+        assert answer.status_code == status
+        if status == 200:
+            assert answer.text == 'data: {"type": "done", "said": {"prompt": 1}}\n\n'
+
+
+async def test_only_a_client_generates() -> None:
+    async with served(views()) as client:
+        assert (await client.post("/v1/generate", content=b"{}")).status_code == 404
