@@ -133,21 +133,23 @@ class Fleet:
                 raise NodeDied(f"{running.operator.name} ended: {_tail(running.operator)}")
 
     def stop_all(self) -> list[str]:
-        """Ends everybody in order; returns the names of those that had to be killed."""
-        stubborn = []
-        for process in self._started.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for name, process in self._started.items():
+        """Ends everybody; returns who did not end in order: had to be killed, or failed in it."""
+        untidy = []
+        asked = {n: p for n, p in self._started.items() if p.poll() is None}
+        for process in asked.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in asked.items():
             try:
-                process.wait(STOP_SECONDS)
+                # One that was still starting ends by the signal itself.
+                if process.wait(STOP_SECONDS) not in (0, -signal.SIGTERM):
+                    untidy.append(f"{name} (exit code {process.returncode})")
             except subprocess.TimeoutExpired:
-                stubborn.append(name)
+                untidy.append(f"{name} (killed)")
                 process.kill()
                 process.wait()
         self._started.clear()
         self.running.clear()
-        return stubborn
+        return untidy
 
     def client(self) -> Running:
         return next(r for r in self.running.values() if r.operator.role == "client")

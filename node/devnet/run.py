@@ -81,9 +81,7 @@ def run(options: DevnetOptions) -> int:
             # An impatient second ^C must not leave half of the nodes running.
             for number in ends:
                 signal.signal(number, signal.SIG_IGN)
-            stubborn = fleet.stop_all()
-            if stubborn:
-                say(f"had to kill {', '.join(stubborn)}")
+            stop(fleet)
             world.anvil.stop()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -107,7 +105,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     audits = gather_audits(world, fleet)
     timings, wire = gather_timings(fleet)
     client = fleet.client().operator
-    fleet.stop_all()
+    stop(fleet)
     say("withdrawing")
     earned = books.accounts(world)
     books.withdraw_all(world, world.operators)
@@ -123,6 +121,13 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
         options.json.write_text(json.dumps(report.to_json(), indent=1) + "\n")
         say(f"wrote {options.json}")
     return 0 if healthy(report) else 1
+
+
+def stop(fleet: Fleet) -> None:
+    """Ends every node, and says who did not end in order."""
+    untidy = fleet.stop_all()
+    if untidy:
+        say(f"not ended in order: {', '.join(untidy)}")
 
 
 def addresses(world: World) -> dict[str, bytes]:
