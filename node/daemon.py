@@ -152,6 +152,7 @@ async def _run(
                 clock=time.time,
                 entropy=os.urandom,
                 log=log,
+                token=await trio.to_thread.run_sync(contracts.vault.stake_token),
             )
             discovery = Discovery(
                 transport,

@@ -136,6 +136,7 @@ async def serve_drafter(
         WorkerDrafter(worker, drafter),
         frozenset([draft_id]),
         frozenset([manifest.model_id]),
+        await claim_check(config, contracts),
     )
     await nursery.start(role.run)
     token = await trio.to_thread.run_sync(contracts.vault.stake_token)
@@ -204,3 +205,24 @@ def claim_id(config: NodeConfig) -> bytes:
     if len(raw) != 32:
         raise ConfigError(f"model.claim = {text!r}: a claim id has 32 bytes")
     return raw
+
+
+async def claim_check(config: NodeConfig, contracts: Contracts) -> Callable[[Order], None]:
+    """Refuses (ValueError) orders under a claim that is not the configured one, or was made for
+    other models. Its mode and temperature are not looked at: a client has one lane, of one claim,
+    with a drafter."""
+    from node.roles.drafter import no_claim
+
+    mine = claim_id(config)
+    if mine == ZERO32:
+        return no_claim
+    claim = await trio.to_thread.run_sync(contracts.ledger.claim_of, mine)
+
+    def check(order: Order) -> None:
+        if order.claim_id != mine:
+            no_claim(order)
+            return
+        if (order.target_model, order.draft_model) != (claim.target_model, claim.draft_model):
+            raise ValueError(f"claim 0x{mine.hex()} is for another target or draft")
+
+    return check

@@ -7,6 +7,7 @@ second window for the same place is never signed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -42,16 +43,33 @@ BACKOFF_FIRST: Final = 0.1
 BACKOFF_MOST: Final = 2.0
 
 
+def no_claim(order: Order) -> None:
+    """Of a drafter that serves under no α claim."""
+    if order.claim_id != ZERO32:
+        raise ValueError(f"claim 0x{order.claim_id.hex()} is not one that drafts are made under")
+
+
 class DrafterRole(Party):
     """Drafts with `engine` for orders whose draft model is one of `models` (zero: none, n-gram)
     and whose target it shares a tokenizer with."""
 
     def __init__(
-        self, node: Node, engine: DraftEngine, models: frozenset[bytes], targets: frozenset[bytes]
+        self,
+        node: Node,
+        engine: DraftEngine,
+        models: frozenset[bytes],
+        targets: frozenset[bytes],
+        check_claim: Callable[[Order], None] = no_claim,
     ) -> None:
+        """
+        Args:
+            check_claim: raises ValueError for an order under an α claim that does not cover it:
+                its counts would be held against a promise that was never made for them.
+        """
         self.engine = engine
         self.models = models
         self.targets = targets
+        self.check_claim = check_claim
         self._nursery: trio.Nursery | None = None
         super().__init__(node, "drafter")
 
@@ -78,6 +96,10 @@ class DrafterRole(Party):
                 No.ORDER,
                 f"target 0x{order.target_model.hex()} has another tokenizer, or is unknown",
             )
+        try:
+            self.check_claim(order)
+        except ValueError as error:
+            raise Refused(No.ORDER, str(error)) from error
 
     async def begin(self, live: Live) -> None:
         assert self._nursery is not None
@@ -92,7 +114,7 @@ class DrafterRole(Party):
         order, log = terms.order, self.node.log.bind(session=terms.order.session_id.hex()[:12])
         values: tuple[bytes, ...] = ()
         if order.mode == Mode.REJECTION:
-            values = self.chain_values(order.client, order.request_id, order.parent_session)
+            values = self.chain_of(order)
         handle = None
         pause = BACKOFF_FIRST
         try:

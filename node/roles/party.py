@@ -7,7 +7,7 @@ before and a contradicting one is refused. Nothing here waits on a model.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,7 +40,7 @@ from node.roles.session import (
 from node.roles.stored import pack_prompt, stored_round, unpack_prompt
 from node.roles.tills import Till
 from settlement import coins
-from settlement.hashing import ZERO32, keccak256
+from settlement.hashing import ZERO32, keccak256, uint
 from settlement.records import (
     Lane,
     Mode,
@@ -54,6 +54,8 @@ from settlement.records import (
 )
 
 MAX_PENDING: Final = 256
+MAX_PENDING_PER_CLIENT: Final = 16
+CHAINS_PER_PARENT: Final = 8  # sessions in rejection mode that may go on from the same one
 
 
 @dataclass
@@ -115,10 +117,33 @@ class Party:
         """This party's seed nonce for a request: the same whenever it is asked for."""
         return keccak256(self._master, b"nonce", client, request_id)
 
-    def chain_values(self, client: bytes, request_id: bytes, parent: bytes) -> tuple[bytes, ...]:
-        """The hash chain of one session, long enough for one token a round."""
-        secret = keccak256(self._master, b"chain", client, request_id, parent)
-        return coins.chain(secret, self.node.limits.max_new_tokens)
+    def chain_of(self, order: Order) -> tuple[bytes, ...]:
+        """The hash chain behind this party's anchor in the order. Refused (CONFLICT) for an anchor
+        that it never quoted, or whose chain another session uses: a chain value that does not lead
+        to the order's anchor is a fault, and one that is known before its round is no coin."""
+        anchor = order.anchor_drafter if self.role == "drafter" else order.anchor_verifier
+        session_id = order.session_id
+        chains = self._chains(
+            order.client, order.request_id, order.parent_session, order.max_tokens
+        )
+        for values in chains:
+            user = self.node.journal.secret(_chain_name(values[0]))
+            if values[0] == anchor:
+                if user not in (None, session_id):
+                    raise Refused(No.CONFLICT, "another session uses this anchor's chain")
+                return values
+            if user is None:
+                break
+        raise Refused(No.CONFLICT, "the order's anchor is not the one quoted: ask for a quote")
+
+    def _chains(
+        self, client: bytes, request_id: bytes, parent: bytes, rounds: int
+    ) -> Iterator[tuple[bytes, ...]]:
+        """The hash chains for sessions after `parent`, in the order in which they are used. Their
+        length is the order's own, so that a changed limit changes no chain that is in use."""
+        for number in range(CHAINS_PER_PARENT):
+            secret = keccak256(self._master, b"chain", client, request_id, parent, uint(number, 4))
+            yield coins.chain(secret, rounds)
 
     # ------------------------------------------------------------ quote
 
@@ -126,8 +151,11 @@ class Party:
         commitment = ZERO32
         if self.role == "verifier":
             commitment = coins.nonce_commitment(self.nonce(peer, ask.request_id))
-        anchor = self.chain_values(peer, ask.request_id, ask.parent_session)[0]
-        return Quote(commitment, anchor)
+        rounds = min(max(ask.rounds, 1), self.node.limits.max_new_tokens)
+        for values in self._chains(peer, ask.request_id, ask.parent_session, rounds):
+            if self.node.journal.secret(_chain_name(values[0])) is None:
+                return Quote(commitment, values[0])
+        raise Refused(No.CONFLICT, f"{CHAINS_PER_PARENT} sessions went on from there already")
 
     # ------------------------------------------------------------ order
 
@@ -144,17 +172,28 @@ class Party:
                 raise Refused(No.ORDER, "send the prompt with the order")
             self._check_order(order, offer.delivery)
             await self.till.require_reserve(order)
+            self._bind(order)
             pending = Pending(order, offer.delivery, signatures)
         mine = self._sign(f"order:{session_id.hex()}", order)
         pending.signatures = self._merge(pending.signatures, signatures, mine)
+        self._keep(session_id, pending)
+        nonce = None
+        first = order.parent_session == ZERO32 and order.seed_policy == SeedPolicy.JOINT
+        if self.role == "verifier" and first and NO_SIGNATURE not in pending.signatures:
+            # A successor goes on with nonces that its client has; only a first order gets one.
+            self._check_signed(order, pending.signatures, needed=PARTIES)
+            nonce = self.nonce(order.client, order.request_id)
+        return OrderAccept(session_id, mine, nonce)
+
+    def _keep(self, session_id: bytes, pending: Pending) -> None:
+        """Holds the order until it starts; a client has room for its own only."""
         self.pending[session_id] = pending
+        client = pending.order.client
+        own = [key for key, held in self.pending.items() if held.order.client == client]
+        for key in own[:-MAX_PENDING_PER_CLIENT]:
+            del self.pending[key]
         while len(self.pending) > MAX_PENDING:
             self.pending.popitem(last=False)
-        nonce = None
-        if self.role == "verifier" and all(s != NO_SIGNATURE for s in pending.signatures):
-            self._check_signed(order, pending.signatures, needed=PARTIES)
-            nonce = self._reveal(order)
-        return OrderAccept(session_id, mine, nonce)
 
     def _check_order(self, order: Order, delivery: PromptDelivery) -> None:
         """Raises Refused unless this party wants the order: pure but for the clock."""
@@ -202,21 +241,35 @@ class Party:
         offered, asked = self.price(order)
         need(offered >= asked, f"the price is {offered}, asked {asked} token units per token")
         self.check_models(order, delivery)
-        used = self.node.journal.secret_once(
-            f"order-nonce:{order.client.hex()}:{order.nonce}", lambda: order.session_id
-        )
-        if used != order.session_id:
-            raise Refused(No.CONFLICT, f"order nonce {order.nonce} was used before")
+        own = self.node.token
+        need(own is None or order.token == own, f"token 0x{order.token.hex()} is not taken here")
+        if order.mode == Mode.REJECTION:
+            self.chain_of(order)
+        if self.role == "verifier":
+            self._check_nonce(order)
 
-    def _reveal(self, order: Order) -> bytes:
-        """V's nonce, to one session only: a second order for the request gets none (or a client
-        that has seen it could grind its own)."""
-        name = f"reveal:{order.client.hex()}:{order.request_id.hex()}"
+    def _check_nonce(self, order: Order) -> None:
+        """A first order under a joint seed commits to this verifier's own nonce: else its client
+        would know both, and choose the seed."""
+        if order.parent_session != ZERO32 or order.seed_policy != SeedPolicy.JOINT:
+            return
+        mine = coins.nonce_commitment(self.nonce(order.client, order.request_id))
+        if order.nonce_commit_verifier != mine:
+            raise Refused(No.CONFLICT, "nonceCommitVerifier is not the one quoted: ask for a quote")
+
+    def _bind(self, order: Order) -> None:
+        """Takes the order's nonce, and its request for a first order, for this order alone: who
+        has seen V's nonce must not choose its own anew. Called once the lane's reserve is known to
+        cover the order, for it writes."""
+        client, session_id, journal = order.client.hex(), order.session_id, self.node.journal
+        name = f"order-nonce:{client}:{order.nonce}"
+        names = {name: f"order nonce {order.nonce} was used before"}
         if order.parent_session == ZERO32:
-            first = self.node.journal.secret_once(name, lambda: order.session_id)
-            if first != order.session_id:
-                raise Refused(No.CONFLICT, "this request's nonce went to another order")
-        return self.nonce(order.client, order.request_id)
+            name = f"request:{client}:{order.request_id.hex()}"
+            names[name] = "this request belongs to another order: take a new request id"
+        for name, reason in names.items():
+            if journal.secret_once(name, lambda: session_id) != session_id:
+                raise Refused(No.CONFLICT, reason)
 
     # ------------------------------------------------------------ start
 
@@ -237,6 +290,9 @@ class Party:
         self._check_signed(order, pending.signatures, needed=PARTIES)
         self._check_seed(pending, start, offer.nonces)
         self._check_signed(start, signatures, needed=("client",), order=order)
+        if order.mode == Mode.REJECTION:
+            anchor = self.chain_of(order)[0]
+            self.node.journal.secret_once(_chain_name(anchor), lambda: order.session_id)
         mine = self._sign(f"start:{offer.session_id.hex()}", start)
         signatures = self._merge(signatures, signatures, mine)
         if all(signature != NO_SIGNATURE for signature in signatures):
@@ -371,3 +427,8 @@ class Party:
             return self.node.journal.sign_once(slot, record, self.node.domain, self.node.key)
         except SlotTaken as error:
             raise Refused(No.CONFLICT, str(error)) from error
+
+
+def _chain_name(anchor: bytes) -> str:
+    """Where the journal names the session that uses the chain with that anchor."""
+    return f"chain:{anchor.hex()}"

@@ -99,7 +99,8 @@ class DraftEngine(Protocol):
 @dataclass
 class Node:
     """What every role of one process shares. `clock` is unix seconds, `entropy(n)` n random
-    bytes; both are injected so that a failing run replays from its seed."""
+    bytes; both are injected so that a failing run replays from its seed. `token` is the one that
+    prices are in (None: any, in tests)."""
 
     address: bytes
     key: bytes
@@ -113,3 +114,4 @@ class Node:
     entropy: Callable[[int], bytes]
     log: structlog.typing.FilteringBoundLogger
     metrics: Metrics = field(default_factory=Metrics)
+    token: bytes | None = None

@@ -147,7 +147,7 @@ class VerifierRole(Party):
         terms, order = live.terms, live.terms.order
         values: tuple[bytes, ...] = ()
         if order.mode == Mode.REJECTION:
-            values = self.chain_values(order.client, order.request_id, order.parent_session)
+            values = self.chain_of(order)
         running = Running(live, self.make_window(order), values)
         running.rounds = [
             stored_round(row.draft, row.verdict)

@@ -133,6 +133,7 @@ class Arena:
                     clock=lambda: self.clock + trio.current_time(),
                     entropy=self.random.randbytes,
                     log=structlog.get_logger(seat=seat.name),
+                    token=TOKEN,
                 )
             finally:
                 journal.close()

@@ -33,6 +33,7 @@ from node.network.memory import run_deterministically
 from node.network.messages import Kind, OrderAccept, OrderOffer, PromptDelivery
 from node.roles.client import ClientRole, NoParties, Plan
 from node.roles.refusals import NO_SIGNATURE, No
+from node.roles.verifier import VerifierRole
 from settlement.chain.anvil import Anvil
 from settlement.coins import nonce_commitment
 from settlement.records import Order, prompt_hash
@@ -46,20 +47,22 @@ class Table:
 
     arena: Arena
     client: ClientRole
+    verifier: VerifierRole
     parties: dict[str, bytes]
 
     def order(self, plan: Plan, **changes: Any) -> Order:
         """A good order, but for `changes`."""
-        arena = self.arena
+        arena, client = self.arena, self.client.node.address
+        promised = self.verifier.nonce(client, plan.template.request_id)
         good: dict[str, Any] = {
-            "client": self.client.node.address,
+            "client": client,
             "drafter": self.parties["drafter"],
             "verifier": self.parties["verifier"],
             "draft_model": arena.offer(0, 0).draft_model_id,
             "price_accepted": arena.prices.accepted,
             "price_output": arena.prices.output,
             "nonce_commit_client": nonce_commitment(b"\x01" * 32),
-            "nonce_commit_verifier": nonce_commitment(b"\x02" * 32),
+            "nonce_commit_verifier": nonce_commitment(promised),
             "nonce": 7,
         }
         return replace(plan.template, **(good | changes))
@@ -93,7 +96,7 @@ def at_table(seed: int, story: Callable[[Table], Any], arena: Arena | None = Non
             drafter = await nursery.start(arena.drafter, seats["drafter"], close_draft())
             async with arena.client(seats["client"]) as client:
                 parties = {name: seat.address for name, seat in seats.items()}
-                await story(Table(arena, client, parties))
+                await story(Table(arena, client, verifier, parties))
                 plan = arena.plan(max_tokens=8, stop_ids=())
                 outcome = await client.generate(plan, ignore)
                 assert outcome.tokens == plain(plan, outcome)
@@ -138,7 +141,11 @@ BAD_ORDERS: dict[str, tuple[Callable[[Arena], dict[str, Any]], No, str]] = {
         "not between us",
     ),
     "an output from nowhere": (
-        lambda a: {"start_position": 4, "parent_session": b"\x01" * 32, "context_hash": bytes(32)},
+        lambda a: {
+            "start_position": 4,
+            "parent_session": b"\x01" * 32,
+            "context_hash": b"\x02" * 32,
+        },
         No.ORDER,
         "exactly the output committed before",
     ),
