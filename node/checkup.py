@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from node import logs
 from node.config import NodeConfig
 from node.daemon import AlreadyRunning, exclusive, load_key
 from node.inference.architecture import ModelError
@@ -40,6 +41,8 @@ class Finding:
 
 def examine(config: NodeConfig, *, progress: Callable[[str], None]) -> list[Finding]:
     """Checks a configuration from keys to models. Never raises for what an operator can mend."""
+    # What the transport logs meanwhile would stand among the findings.
+    logs.configure("error", role=config.role, address=b"")
     findings: list[Finding] = []
     progress("keys")
     key, found = _key(config)
@@ -96,6 +99,7 @@ def _ports(
     except ListenError as error:
         return [Finding("ports", False, str(error), "free the port or choose another")]
     findings.append(Finding("ports", True, f"{listen} can be bound"))
+    findings.append(_announced(config))
     if key is None or contracts is None or not config.network.bootstrap:
         return findings
     reached = trio.run(_reach, config, key, contracts.domain.separator)
@@ -108,6 +112,20 @@ def _ports(
         for address, error in reached
     ]
     return findings
+
+
+def _announced(config: NodeConfig) -> Finding:
+    """Whether others will be told an address: a wildcard is none."""
+    wildcard = all(("/0.0.0.0/" in text or "/::/" in text) for text in config.network.listen)
+    good = bool(config.network.announce) or not wildcard
+    named = ", ".join(config.network.announce) or ", ".join(config.network.listen)
+    return Finding(
+        "announce",
+        good,
+        named if good else "only wildcard addresses, so nobody learns where this node is",
+        "name the address that others dial in network.announce: /ip4/ADDRESS/tcp/PORT/p2p/PEERID "
+        "(`verdraft keys show` prints the peer id)",
+    )
 
 
 async def _reach(config: NodeConfig, key: OperatorKey, deployment: bytes) -> list[tuple[str, str]]:

@@ -180,6 +180,11 @@ async def _run(
                         "api": f"http://{host}:{port}",
                     }
                 )
+                if not transport.endpoints():
+                    log.warning(
+                        "nobody can find this node: it listens on wildcard addresses only; "
+                        "name one in network.announce"
+                    )
                 log.info("ready", endpoints=transport.endpoints(), api=f"{host}:{port}")
                 try:
                     await trio.sleep_forever()

@@ -76,8 +76,7 @@ def _publish(args: argparse.Namespace) -> None:
         for name, model in (("--target", args.target), ("--draft", args.draft)):
             if model != ZERO32 and not registry.is_registered(model):
                 raise CommandError(
-                    f"{name} {hex_of(model)} is not registered: its operator registers it when "
-                    "the node starts"
+                    f"{name} {hex_of(model)} is not registered: `verdraft model register` does it"
                 )
         claim = Claim(
             wallet.address, args.target, args.draft, mode, temperature, rates, secrets.randbits(64)

@@ -1,0 +1,53 @@
+"""Commands that need no chain: a model's id, and a copy of the journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from node.cli import main
+from node.inference import catalog
+from node.inference.manifest import manifest_of
+from node.journal import Journal
+
+CONFIG = """
+role = "verifier"
+data_dir = "data"
+[identity]
+keystore = "key.json"
+[chain]
+rpc_url = "http://127.0.0.1:1"
+address_book = "book.json"
+"""
+
+
+def test_a_models_id_is_its_manifests(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "id", "tiny-target", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    manifest = manifest_of(catalog.resolve("tiny-target").path, "float32")
+    assert shown["model_id"] == "0x" + manifest.model_id.hex()
+    assert main(["model", "id", "tiny-target", "--json", "--dtype", "bfloat16"]) == 0
+    assert json.loads(capsys.readouterr().out)["model_id"] != shown["model_id"]
+
+
+def test_an_unknown_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "id", "no-such-model"]) == 1
+    assert "no-such-model" in capsys.readouterr().err
+
+
+def test_a_running_journal_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(CONFIG)
+    target = tmp_path / "copy.sqlite"
+    assert main(["journal", "backup", "--config", str(config), str(target)]) == 1
+    assert "no journal" in capsys.readouterr().err
+    (tmp_path / "data").mkdir()
+    running = Journal(tmp_path / "data" / "journal.sqlite")
+    running.set_fact("cursor", "9")
+    assert main(["journal", "backup", "--config", str(config), str(target)]) == 0
+    assert Journal(target).fact("cursor") == "9"
+    assert main(["journal", "backup", "--config", str(config), str(target)]) == 1
+    assert "exists" in capsys.readouterr().err
+    running.close()
