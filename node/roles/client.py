@@ -127,6 +127,8 @@ class Served:
     state: SessionState
     rounds: list[Round] = field(default_factory=list)
     payment: Payment | None = None
+    paying: bool = False  # a task of this session collects signatures
+    owing: bool = False  # and must do so once more
 
 
 @dataclass
@@ -222,6 +224,20 @@ class ClientRole:
     def _fresh(self, plan: Plan) -> Plan:
         """The same request under a new id: the old one's nonces are spent."""
         return replace(plan, template=replace(plan.template, request_id=self.node.entropy(32)))
+
+    def _pay_along(self, served: Served, payers: trio.Nursery) -> None:
+        """Pays for what has come so far, while rounds go on. One task at a time: a payee that does
+        not answer must not leave a wait behind for each round."""
+        served.owing = True
+        if not served.paying:
+            served.paying = True
+            payers.start_soon(self._keep_paying, served)
+
+    async def _keep_paying(self, served: Served) -> None:
+        while served.owing:
+            served.owing = False
+            await self._settle_up(served, 5.0)
+        served.paying = False
 
     async def _settle_up(self, served: Served, patience: float) -> None:
         try:
@@ -460,6 +476,9 @@ class ClientRole:
                 if served.state.round > committed:
                     progress, committed = trio.current_time(), served.state.round
                 elif trio.current_time() - progress > limits.round_seconds + limits.resume_seconds:
+                    paid = served.payment
+                    if paid is not None and paid.verifier and not paid.drafter:
+                        return "drafter", "the drafter signs no voucher, so no round can be made"
                     return "verifier", "the verifier makes no rounds"
                 if not served.state.stopped:
                     await trio.sleep(0.1)
@@ -501,10 +520,10 @@ class ClientRole:
                 await self._committed(served, done, now - began, emit)
                 began = now
                 if self.purse.till.unsigned_tokens(terms.order.lane) >= limits.voucher_every:
-                    payers.start_soon(self._settle_up, served, 5.0)
+                    self._pay_along(served, payers)
             elif isinstance(message, Notice):
                 if message.code == No.UNPAID:
-                    payers.start_soon(self._settle_up, served, 5.0)
+                    self._pay_along(served, payers)
                 elif message.code == No.LEFT:
                     return "drafter", message.reason
                 elif message.code == No.UNKNOWN:

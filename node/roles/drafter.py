@@ -17,6 +17,7 @@ import trio
 from node.inference.proposal import Draft, DraftCoin
 from node.journal import SlotTaken, StoredRound
 from node.network import exchange
+from node.network.codec import Message
 from node.network.errors import NetworkError, PeerClosed, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
@@ -37,7 +38,7 @@ from node.roles.refusals import No
 from node.roles.session import SessionFault, StaleFrame, advance, check_verdict, window_limit
 from settlement import coins
 from settlement.hashing import ZERO32
-from settlement.records import NO_TOKEN, DraftCommit, DraftLeaf, Mode, Order
+from settlement.records import NO_TOKEN, DraftCommit, DraftLeaf, Lane, Mode, Order
 
 BACKOFF_FIRST: Final = 0.1
 BACKOFF_MOST: Final = 2.0
@@ -71,6 +72,8 @@ class DrafterRole(Party):
         self.targets = targets
         self.check_claim = check_claim
         self._nursery: trio.Nursery | None = None
+        self._moved: dict[bytes, tuple[int, float]] = {}  # start hash → round, seen since
+        self._waiting: dict[bytes, set[trio.CancelScope]] = {}  # by lane id: for a voucher
         super().__init__(node, "drafter")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -106,6 +109,10 @@ class DrafterRole(Party):
         if not live.state.stopped:
             self._nursery.start_soon(self._session, live)
 
+    def voucher_signed(self, lane: Lane) -> None:
+        for scope in self._waiting.get(lane.id, ()):
+            scope.cancel()
+
     # ------------------------------------------------------------ one session
 
     async def _session(self, live: Live) -> None:
@@ -113,14 +120,14 @@ class DrafterRole(Party):
         terms = live.terms
         order, log = terms.order, self.node.log.bind(session=terms.order.session_id.hex()[:12])
         values: tuple[bytes, ...] = ()
-        if order.mode == Mode.REJECTION:
-            values = self.chain_of(order)
         handle = None
         pause = BACKOFF_FIRST
         try:
+            if order.mode == Mode.REJECTION:
+                values = self.chain_of(order)
             output = live.delivery.output + live.state.tokens
             handle = await self.engine.open(order, terms.seed, live.delivery.prompt, output)
-            while not live.state.stopped and self.node.clock() < order.deadline:
+            while not live.state.stopped and self._hopeful(live):
                 try:
                     line = await exchange.open_channel(
                         self.node.transport,
@@ -138,19 +145,37 @@ class DrafterRole(Party):
                 if not live.state.stopped:
                     await trio.sleep(pause)
                     pause = min(2 * pause, BACKOFF_MOST)
-            self.node.journal.set_session_state(terms.start_hash, "closed")
+            self._end(live)
         except SessionFault as fault:
             log.warning("leaving the session", guilty=fault.guilty, rule=fault.rule)
             self.node.metrics.count("faults_seen")
-            self.node.journal.set_session_state(terms.start_hash, "closed")
+            self._end(live)
         except Exception:
             # One session's failure must not end the others.
             log.exception("session failed")
+            self._end(live)
         finally:
             # Not closed in the journal when merely cancelled: a restart takes the session up again.
+            self._moved.pop(terms.start_hash, None)
+            self.till.end_session(terms)
             if handle is not None:
                 with trio.CancelScope(shield=True):
                     await self.engine.close(handle)
+
+    def _hopeful(self, live: Live) -> bool:
+        """Whether the session may still come to something: its deadline has not passed, and its
+        last round, or its beginning here, is not too long ago."""
+        limits, now = self.node.limits, trio.current_time()
+        round_, since = self._moved.get(live.terms.start_hash, (-1, now))
+        if round_ != live.state.round:
+            since = now
+        self._moved[live.terms.start_hash] = (live.state.round, since)
+        patience = 2 * (limits.round_seconds + limits.resume_seconds)
+        return self.node.clock() < live.terms.order.deadline and now - since < patience
+
+    def _end(self, live: Live) -> None:
+        live.state = replace(live.state, stopped=True)
+        self.node.journal.set_session_state(live.terms.start_hash, "closed")
 
     async def _draft_along(
         self, live: Live, handle: object, line: MessageChannel, values: tuple[bytes, ...]
@@ -171,14 +196,15 @@ class DrafterRole(Party):
         sent: DraftFrame | None = None
         asked = -1  # the last round that a window, or none, was sent for
         while not live.state.stopped:
-            if asked != live.state.round:
+            if asked != live.state.round and await self.must_stop(terms) is None:
                 asked = live.state.round
+                self.till.begin_round(terms)
                 sent = await self._send_window(live, handle, line, values)
-            with trio.move_on_after(self.node.limits.round_seconds) as waited:
-                message = await line.receive()
-            if waited.cancelled_caught:
-                # A frame may have been lost on the way: attach again and see what was committed.
-                raise PeerClosed(line.peer, "no verdict")
+            message = await self._receive(live, line, unpaid=asked != live.state.round)
+            if message is None:
+                if not self._hopeful(live):
+                    return
+                continue
             if isinstance(message, VerdictRound):
                 await self._take_verdict(live, handle, sent, message)
             elif isinstance(message, StateMessage) and message.ended:
@@ -188,6 +214,23 @@ class DrafterRole(Party):
                 live.state = replace(live.state, stopped=True)
             elif isinstance(message, Notice) and message.code == No.UNKNOWN:
                 raise PeerClosed(line.peer, message.reason)
+
+    async def _receive(self, live: Live, line: MessageChannel, *, unpaid: bool) -> Message | None:
+        """The verifier's next message. None, when no window was sent because the lane owes too
+        much, as soon as that may have changed. PeerClosed when nothing comes for a window sent."""
+        if not unpaid:
+            with trio.move_on_after(self.node.limits.round_seconds):
+                return await line.receive()
+            # A frame may have been lost on the way: attach again and see what was committed.
+            raise PeerClosed(line.peer, "no verdict")
+        waiting = self._waiting.setdefault(live.terms.order.lane.id, set())
+        with trio.move_on_after(1.0) as scope:  # the reserve may grow without a word to this node
+            waiting.add(scope)
+            try:
+                return await line.receive()
+            finally:
+                waiting.discard(scope)
+        return None
 
     async def _send_window(
         self, live: Live, handle: object, line: MessageChannel, values: tuple[bytes, ...]

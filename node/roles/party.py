@@ -55,6 +55,7 @@ from settlement.records import (
 
 MAX_PENDING: Final = 256
 MAX_PENDING_PER_CLIENT: Final = 16
+ENDED_KEPT: Final = 64  # ended sessions held in memory, for peers that missed their end
 CHAINS_PER_PARENT: Final = 8  # sessions in rejection mode that may go on from the same one
 
 
@@ -84,7 +85,8 @@ class Party:
         self.role = role
         self.index = PARTIES.index(role)
         self.pending: OrderedDict[bytes, Pending] = OrderedDict()
-        self.sessions: dict[bytes, Live] = {}  # by session id
+        self.sessions: dict[bytes, Live] = {}  # by session id, oldest first
+        self.lanes: dict[bytes, Lane] = {}  # by lane id, of all sessions in the journal
         self.till = Till(node, role, self.voucher_signed)
         self._master = node.journal.secret_once("master", lambda: node.entropy(32))
         self._restore()
@@ -110,6 +112,10 @@ class Party:
     async def begin(self, live: Live) -> None:
         """A session has all its signatures: run it."""
         raise NotImplementedError
+
+    def retire(self, session_id: bytes) -> None:
+        """An ended session leaves memory; the journal keeps it."""
+        del self.sessions[session_id]
 
     # ------------------------------------------------------------ secrets, derived not stored
 
@@ -322,6 +328,8 @@ class Party:
         running = sum(not live.state.stopped for live in self.sessions.values())
         if running >= self.node.limits.max_sessions:
             raise Refused(No.RESERVE, f"{running} sessions run here already", 2.0)
+        if self.node.journal.session(terms.start_hash) is not None:
+            raise Refused(No.CONFLICT, "this session has run already")
         self.node.journal.put_session(
             StoredSession(
                 terms.start_hash,
@@ -337,18 +345,32 @@ class Party:
         )
         live = Live(terms, delivery, SessionState.begin(terms))
         self.sessions[terms.order.session_id] = live
+        self.lanes[terms.order.lane.id] = terms.order.lane
         self.pending.pop(terms.order.session_id, None)
+        ended = [key for key, held in self.sessions.items() if held.state.stopped]
+        for session_id in ended[:-ENDED_KEPT]:
+            self.retire(session_id)
         await self.begin(live)
 
     # ------------------------------------------------------------ vouchers
 
+    async def must_stop(self, terms: Terms) -> tuple[No, str] | None:
+        """Why no round of the session may begin now; the lane is read again before its reserve is
+        called too small."""
+        why = self.till.must_stop(terms)
+        if why is not None and why[0] == No.RESERVE:
+            try:
+                await self.till.view(terms.order.lane)
+            except Refused as no:
+                return No.CHAIN, str(no)
+            why = self.till.must_stop(terms)
+        return why
+
     async def on_voucher(self, peer: bytes, ask: VoucherRequest) -> VoucherSignature:
-        lane_id = self._read(Voucher, ask.voucher).lane
-        for live in self.sessions.values():
-            lane = live.terms.order.lane
-            if lane.id == lane_id and lane.client == peer:
-                return await self.till.on_voucher(lane, ask)
-        raise Refused(No.UNKNOWN, "no session of yours runs on that lane here")
+        lane = self.lanes.get(self._read(Voucher, ask.voucher).lane)
+        if lane is None or lane.client != peer:
+            raise Refused(No.UNKNOWN, "no session of yours runs on that lane here")
+        return await self.till.on_voucher(lane, ask)
 
     def voucher_signed(self, lane: Lane) -> None:
         """Told after each voucher: work that waited for payment may go on."""
@@ -359,9 +381,10 @@ class Party:
         """Rebuilds sessions, rounds and lane books from the journal. Frames in it were checked
         before they were written."""
         journal = self.node.journal
-        for row in journal.sessions():
-            if row.role != self.role:
-                continue
+        rows = [row for row in journal.sessions() if row.role == self.role]
+        ended = [row.start_hash for row in rows if row.state == "closed"]
+        gone = set(ended[:-ENDED_KEPT])
+        for row in rows:
             terms = Terms.from_wire(row.terms, self.node.domain)
             delivery = unpack_prompt(row.prompt)
             state = SessionState.begin(terms)
@@ -371,8 +394,11 @@ class Party:
                 self.till.count_round(terms, done)
             if row.state == "closed":
                 state = replace(state, stopped=True)
-            self.sessions[terms.order.session_id] = Live(terms, delivery, state)
-            self.till.restore_lane(terms.order.lane)
+            if row.start_hash not in gone:
+                self.sessions[terms.order.session_id] = Live(terms, delivery, state)
+            self.lanes[row.lane] = terms.order.lane
+        for lane in self.lanes.values():
+            self.till.restore_lane(lane)
 
     # ------------------------------------------------------------ small checks
 

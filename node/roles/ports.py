@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from node.inference.proposal import Draft, DraftCoin, VerifyOutcome
 from node.journal import Journal
 from node.network.transport import Transport
 from node.roles.metrics import Metrics
+from settlement.payments import Dues
 from settlement.records import Domain, Lane, Order
 
 
@@ -26,6 +27,9 @@ class LaneView:
         epoch: the open epoch.
         head_root: root of the last settled batch in that epoch (zero: none).
         paid_drafter, paid_verifier: watermarks of the epoch.
+        past: watermarks (drafter, verifier) of earlier epochs that have settled something: what
+            their vouchers are due beyond them is still collectable out of the reserve.
+        solo_from: unix seconds from which vouchers settle without D's signature (zero: never).
     """
 
     reserve: int
@@ -34,6 +38,14 @@ class LaneView:
     head_root: bytes = bytes(32)
     paid_drafter: int = 0
     paid_verifier: int = 0
+    past: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    solo_from: int = 0
+
+    def paid(self, epoch: int) -> Dues:
+        """The watermarks of an epoch."""
+        if epoch == self.epoch:
+            return Dues(self.paid_drafter, self.paid_verifier)
+        return Dues(*self.past.get(epoch, (0, 0)))
 
 
 class ChainView(Protocol):

@@ -76,11 +76,7 @@ class Purse:
     async def _book(self, lane: Lane) -> LaneBook:
         """The lane's book on its current base, with every round received."""
         view = await self.till.view(lane)
-        book = self.till.books.get(lane.id)
-        if book is None or book.epoch != view.epoch:
-            # Rounds that an older epoch's vouchers cover stay covered there.
-            done = frozenset() if book is None else book.covered | {b.key for b in book.leaves}
-            book = LaneBook(lane, epoch=view.epoch, covered=done)
+        book = self.till.opened(lane, view.epoch)
         if view.head_root not in (ZERO32, book.base_root):
             try:
                 book = self.till.moved(book, view.head_root)
@@ -99,6 +95,7 @@ class Purse:
         with node.journal.batch("voucher"):
             mine = node.journal.sign_once(slot, voucher, node.domain, node.key)
             self._store(book, Payment(voucher, mine, b"", b""))
+        self.till.books[book.lane.id] = book
         self.till.cover(book)
         return self._stored(voucher)
 

@@ -3,11 +3,18 @@
 Drafter and verifier each keep one over all their lanes. A voucher is signed only if this party,
 from its own rounds, arrives at the same bytes; its signature is journalled first, with the runs of
 rounds it covers, so that a restart knows what is paid without asking anyone.
+
+Three rules keep a payee whole. A voucher on the same base goes on from the one before: only the
+last one counts, so one that left rounds out would take them back. The base moves only when the
+newest voucher has settled: an older root as base would put rounds into two batches, neither of
+which supersedes the other (F5). And a round is paid for only once a voucher over it can settle,
+which takes the other payee's signature too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from node.journal import SlotTaken, StoredVoucher
 from node.network.errors import Refused
@@ -26,21 +33,74 @@ from node.roles.ports import ChainUnavailable, LaneView, Node
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import PARTIES, SessionFault, Terms, check_signature, round_record
 from node.roles.stored import pack_runs, unpack_runs
-from settlement.payments import exposure_bound
+from settlement.payments import (
+    Dues,
+    LaneBalance,
+    Stop,
+    cost,
+    dues,
+    exposure_bound,
+    must_stop,
+)
 from settlement.records import Lane, Order, Voucher
 from settlement.schema import RecordError
+
+_SHORT = (
+    "what was signed and not yet settled leaves too little of the lane's reserve; reserve more "
+    "with `verdraft deposit`"
+)
+_SOLO = (
+    "the lane has notice to settle without the drafter's signature, so its reserve may go to the "
+    "verifier alone; the verifier must end that first"
+)
+
+
+@dataclass
+class Unpaid:
+    """What a lane's rounds are worth for which no voucher can settle yet.
+
+    Attributes:
+        rounds: committed ones.
+        running: per session (start hash) the most that the round under way can add: output tokens,
+            and dues.
+    """
+
+    rounds: dict[RoundKey, LaneRound] = field(default_factory=dict)
+    running: dict[bytes, tuple[int, Dues]] = field(default_factory=dict)
+
+    def without(self, start_hash: bytes) -> Unpaid:
+        """The same but for that session's round under way."""
+        others = {key: most for key, most in self.running.items() if key != start_hash}
+        return Unpaid(self.rounds, others)
+
+    @property
+    def tokens(self) -> int:
+        done = sum(item.record.output for item in self.rounds.values())
+        return done + sum(tokens for tokens, _ in self.running.values())
+
+    @property
+    def dues(self) -> Dues:
+        total = Dues(
+            sum(item.due_drafter for item in self.rounds.values()),
+            sum(item.due_verifier for item in self.rounds.values()),
+        )
+        for _, most in self.running.values():
+            total = total + most
+        return total
 
 
 class Till:
     """Rounds, books and vouchers of every lane in which this party is `role`."""
 
     def __init__(self, node: Node, role: str, signed: Callable[[Lane], None]) -> None:
-        """`signed` is called after each voucher: work that waited for payment may go on."""
+        """`signed` is called when a lane may owe more again: work that waited may go on."""
         self.node = node
+        self.role = role
         self.index = PARTIES.index(role)
         self.rounds: dict[bytes, dict[RoundKey, LaneRound]] = {}  # by lane id
         self.books: dict[bytes, LaneBook] = {}  # by lane id: what vouchers cover so far
-        self._unsigned: dict[bytes, dict[RoundKey, int]] = {}  # by lane id: output tokens
+        self._unpaid: dict[bytes, Unpaid] = {}  # by lane id
+        self._due: dict[bytes, dict[int, Dues]] = {}  # by lane id and epoch: most ever signed for
         self._signed = signed
 
     # ------------------------------------------------------------ work done and not yet signed
@@ -49,21 +109,62 @@ class Till:
         """A committed round enters its lane."""
         order = terms.order
         item = lane_round(round_record(done), order.price_accepted, order.price_output)
-        lane = order.lane.id
+        lane, unpaid = order.lane.id, self._of(order.lane)
+        unpaid.running.pop(terms.start_hash, None)
         if item.key not in self.rounds.setdefault(lane, {}):
             self.rounds[lane][item.key] = item
-            self._unsigned.setdefault(lane, {})[item.key] = item.record.output
+            unpaid.rounds[item.key] = item
+        if unpaid.running:
+            self._signed(order.lane)  # others on the lane may have waited for this round's end
+
+    def _of(self, lane: Lane) -> Unpaid:
+        return self._unpaid.setdefault(lane.id, Unpaid())
+
+    def begin_round(self, terms: Terms) -> None:
+        """A round is under way: until it is counted, the lane may owe all that it can add, so that
+        sessions which share a lane share one bound."""
+        order = terms.order
+        most = dues(
+            order.max_window + 1, order.max_window, order.price_accepted, order.price_output
+        )
+        self._of(order.lane).running[terms.start_hash] = (order.max_window + 1, most)
+
+    def end_session(self, terms: Terms) -> None:
+        """No round of the session is under way any more."""
+        unpaid = self._of(terms.order.lane)
+        if unpaid.running.pop(terms.start_hash, None) is not None:
+            self._signed(terms.order.lane)
 
     def cover(self, book: LaneBook) -> None:
-        """The book's rounds are signed for."""
-        self.books[book.lane.id] = book
-        waiting = self._unsigned.get(book.lane.id, {})
+        """The book's rounds are paid for: a voucher over them can settle."""
+        waiting = self._of(book.lane).rounds
         for leaf in book.leaves:
             waiting.pop(leaf.key, None)
 
     def unsigned_tokens(self, lane: Lane) -> int:
-        """Output tokens of committed rounds that no voucher signed by the client covers."""
-        return sum(self._unsigned.get(lane.id, {}).values())
+        """Output tokens, of committed rounds and rounds under way, that no voucher pays for."""
+        return self._of(lane).tokens
+
+    def must_stop(self, terms: Terms) -> tuple[No, str] | None:
+        """Why no round of the session may begin now, by the chain as it was last read; None to
+        serve on."""
+        order, lane = terms.order, terms.order.lane
+        unpaid = self._of(lane).without(terms.start_hash)
+        view = self.node.chain.lane(lane)
+        if self.role == "drafter" and view.solo_from:
+            return No.RESERVE, _SOLO
+        stop = must_stop(
+            order.price_accepted,
+            order.price_output,
+            order.max_window,
+            unpaid.tokens,
+            unpaid.dues,
+            LaneBalance(view.reserve, view.thawing, self.unsettled(lane, view)),
+            self.node.limits.unsigned_tokens,
+        )
+        if stop is Stop.UNSIGNED:
+            return No.UNPAID, "sign a voucher: unsigned work is at the bound"
+        return None if stop is None else (No.RESERVE, _SHORT)
 
     def exposure(self, order: Order) -> int:
         """What may be owed without a signature, fee included: unsigned bound and one window."""
@@ -79,18 +180,36 @@ class Till:
         except ChainUnavailable as error:
             raise Refused(No.CHAIN, str(error), 2.0) from error
 
+    def unsettled(self, lane: Lane, view: LaneView) -> Dues:
+        """What vouchers that can settle are due beyond what was paid, over all epochs: an older
+        epoch's stay collectable out of the same reserve."""
+        total = Dues()
+        for epoch, due in self._due.get(lane.id, {}).items():
+            paid = view.paid(epoch)
+            total = total + Dues(
+                max(due.drafter - paid.drafter, 0), max(due.verifier - paid.verifier, 0)
+            )
+        return total
+
+    def _owe(self, voucher: Voucher) -> None:
+        """A voucher can settle: the most that its epoch is due."""
+        epochs = self._due.setdefault(voucher.lane, {})
+        held = epochs.get(voucher.epoch, Dues())
+        epochs[voucher.epoch] = Dues(
+            max(held.drafter, voucher.due_drafter), max(held.verifier, voucher.due_verifier)
+        )
+
     def room(self, lane: Lane, view: LaneView) -> int:
-        """Reserve that no signature has claimed yet, the thawing part not counted."""
-        rows = [row for row in self.node.journal.vouchers(lane.id) if row.epoch == view.epoch]
-        vouchers = [Voucher.from_wire(row.voucher) for row in rows]
-        drafter = max((v.due_drafter for v in vouchers), default=0) - view.paid_drafter
-        verifier = max((v.due_verifier for v in vouchers), default=0) - view.paid_verifier
-        return view.reserve - view.thawing - max(0, drafter) - max(0, verifier)
+        """Reserve that no work has a claim on yet, the thawing part not counted."""
+        owed = self.unsettled(lane, view) + self._of(lane).dues
+        return view.reserve - view.thawing - cost(owed)
 
     async def require_reserve(self, order: Order) -> None:
         """Raises Refused unless the lane's reserve covers the exposure bound."""
-        room = self.room(order.lane, await self.view(order.lane))
-        need = self.exposure(order)
+        view = await self.view(order.lane)
+        if self.role == "drafter" and view.solo_from:
+            raise Refused(No.RESERVE, _SOLO)
+        room, need = self.room(order.lane, view), self.exposure(order)
         if room < need:
             raise Refused(
                 No.RESERVE,
@@ -110,11 +229,15 @@ class Till:
         runs = tuple(LeafRun(run.start_hash, run.first, run.count) for run in ask.runs)
         if sum(run.count for run in runs) != voucher.leaf_count:
             raise Refused(No.ORDER, "the runs do not count leafCount rounds")
-        book = await self._base(lane, voucher)
+        view = await self.view(lane)
+        book = self._base(lane, voucher, view)
         try:
             fresh, expected = expected_voucher(book, runs, self.rounds.get(lane.id, {}))
         except LaneFault as fault:
             raise Refused(No.BEHIND, str(fault), 0.05) from fault
+        both = min(len(fresh.leaves), len(book.leaves))
+        if fresh.leaves[:both] != book.leaves[:both]:
+            raise Refused(No.CONFLICT, "the voucher leaves out rounds that the one before covers")
         if expected != voucher:
             raise Refused(No.ORDER, "the voucher does not say what these rounds are worth")
         slot = (
@@ -141,15 +264,21 @@ class Till:
                 pack_runs(runs),
             )
         )
-        held = self.books.get(lane.id)
-        same_base = held is not None and (held.base_root, held.epoch) == (
-            fresh.base_root,
-            fresh.epoch,
-        )
-        if held is None or not same_base or len(fresh.leaves) > len(held.leaves):
+        if len(fresh.leaves) >= len(book.leaves):
+            self.books[lane.id] = fresh
+        if self._settles(signatures, view):
+            self._owe(voucher)
             self.cover(fresh)
-        self._signed(lane)
+            self._signed(lane)
         return VoucherSignature(voucher.struct_hash, mine)
+
+    def _settles(self, signatures: Sequence[bytes], view: LaneView) -> bool:
+        """Whether the escrow takes a voucher with these signatures now: all three, or without D's
+        once a notice has run out. Until then work under it counts as unpaid: else a client and the
+        other payee could let the reserve thaw before this one may collect."""
+        signed = [signature not in (b"", NO_SIGNATURE) for signature in signatures]
+        alone = 0 < view.solo_from <= self.node.clock()
+        return all(signed) or (alone and signed[0] and signed[2])
 
     def _check_signatures(
         self, lane: Lane, voucher: Voucher, given: Sequence[bytes]
@@ -168,58 +297,88 @@ class Till:
                 raise Refused(No.ORDER, str(fault)) from fault
         return list(given)
 
-    async def _base(self, lane: Lane, voucher: Voucher) -> LaneBook:
+    def _base(self, lane: Lane, voucher: Voucher, view: LaneView) -> LaneBook:
         """The book with the voucher's base: the one of the last voucher, or the root that the
         chain has settled in the lane's open epoch."""
-        view = await self.view(lane)
         if voucher.epoch != view.epoch:
-            raise Refused(No.ORDER, f"the lane's epoch is {view.epoch}, not {voucher.epoch}")
-        book = self.books.get(lane.id)
-        if book is None or book.epoch != voucher.epoch:
-            book = LaneBook(lane, epoch=voucher.epoch)
+            # This party or the other may not have read the newest block yet.
+            reason = f"the lane's epoch is {view.epoch}, not {voucher.epoch}"
+            raise Refused(No.BEHIND, reason, 0.5)
+        book = self.opened(lane, voucher.epoch)
         if voucher.base_root == book.base_root:
             return book
         if voucher.base_root != view.head_root:
-            raise Refused(No.ORDER, "baseRoot is neither the last base nor the settled root")
+            raise Refused(No.BEHIND, "baseRoot is neither the last base nor the settled root", 0.5)
         try:
-            self.books[lane.id] = self.moved(book, voucher.base_root)
+            moved = self.moved(book, voucher.base_root)
         except LaneFault as fault:
             raise Refused(No.UNKNOWN, str(fault)) from fault
-        return self.books[lane.id]
+        if moved.base_root != voucher.base_root:
+            raise Refused(No.CONFLICT, "a newer voucher on the last base may settle yet")
+        return moved
+
+    def opened(self, lane: Lane, epoch: int) -> LaneBook:
+        """The lane's book in `epoch`. What earlier epochs' vouchers cover stays covered there."""
+        book = self.books.get(lane.id) or LaneBook(lane, epoch=epoch)
+        if book.epoch == epoch:
+            return book
+        done = book.covered | {leaf.key for leaf in book.leaves}
+        return LaneBook(lane, epoch=epoch, covered=done)
 
     def moved(self, book: LaneBook, root: bytes) -> LaneBook:
-        """The book after the voucher with that root has settled; LaneFault if it is not known."""
+        """The book after the voucher with that root has settled; LaneFault if it is not known.
+
+        The same book while newer vouchers on its base may yet supersede the settled one.
+        """
         for row in reversed(self.node.journal.vouchers(book.lane.id)):
             settled = Voucher.from_wire(row.voucher)
-            if settled.root != root:
-                continue
-            # The settled voucher's own runs say which leaves it covers.
-            known = self.rounds.get(book.lane.id, {})
-            covered, _ = expected_voucher(book, unpack_runs(row.leaves), known)
-            after = covered.rebase(settled)
-            rest = tuple(leaf for leaf in book.leaves if leaf.key not in after.covered)
-            return after.over(rest)
-        raise LaneFault(f"no voucher with root 0x{root.hex()} is known here")
+            if settled.root == root and settled.epoch == book.epoch:
+                break
+        else:
+            raise LaneFault(f"no voucher with root 0x{root.hex()} is known here")
+        # Its own runs say what it covers: its rounds may have been pruned since.
+        inside = {key for run in unpack_runs(row.leaves) for key in run.members()}
+        if settled.base_root != book.base_root or any(b.key not in inside for b in book.leaves):
+            return book
+        # What lies under an earlier base was forgotten when that one settled.
+        for key in book.covered:
+            self.rounds.get(book.lane.id, {}).pop(key, None)
+        return LaneBook(
+            book.lane,
+            book.epoch,
+            base_root=settled.root,
+            base_sums=settled.sums,
+            base_drafter=settled.due_drafter,
+            base_verifier=settled.due_verifier,
+            covered=frozenset(inside),
+        )
 
     # ------------------------------------------------------------ restart
 
     def restore_lane(self, lane: Lane) -> None:
         """The lane's book from its vouchers, in the order they were signed. A voucher whose rounds
-        are pruned (past the evidence lifetime) has settled and is left out."""
-        book = LaneBook(lane)
+        are pruned (past the evidence lifetime) has settled; what hangs under it is rebuilt from
+        its own figures."""
         for row in self.node.journal.vouchers(lane.id):
+            voucher = Voucher.from_wire(row.voucher)
+            pays = self.role == "client" or self._settles(
+                (row.client, row.drafter, row.verifier), LaneView(0)
+            )
+            if pays:
+                self._owe(voucher)
             try:
-                voucher = Voucher.from_wire(row.voucher)
-                if voucher.epoch != book.epoch:
-                    book = LaneBook(lane, epoch=voucher.epoch)
+                book = self.opened(lane, voucher.epoch)
                 if voucher.base_root != book.base_root:
                     book = self.moved(book, voucher.base_root)
+                    if voucher.base_root != book.base_root:
+                        raise LaneFault("its base is not the one of the vouchers before it")
+                    self.books[lane.id] = book
                 known = self.rounds.get(lane.id, {})
                 fresh, _ = expected_voucher(book, unpack_runs(row.leaves), known)
             except (LaneFault, FrameError) as error:
                 self.node.log.warning("voucher left out on restart", reason=str(error))
                 continue
             if len(fresh.leaves) > len(book.leaves):
-                book = fresh
-                self.cover(book)
-        self.books[lane.id] = book
+                self.books[lane.id] = fresh
+            if pays:
+                self.cover(fresh)

@@ -82,6 +82,7 @@ class Running:
     late: int = 0
     blocked: tuple[No, str] | None = None  # why no round is made at the moment
     ended: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
 
     def notify(self) -> None:
@@ -146,8 +147,12 @@ class VerifierRole(Party):
     async def begin(self, live: Live) -> None:
         terms, order = live.terms, live.terms.order
         values: tuple[bytes, ...] = ()
-        if order.mode == Mode.REJECTION:
+        if order.mode == Mode.REJECTION and not live.state.stopped:
             values = self.chain_of(order)
+        before = self.running.get(order.parent_session)
+        if before is not None and before.live.terms.order.client == order.client:
+            before.blocked = before.blocked or (No.LEFT, "the client has handed over")
+            before.scope.cancel()
         running = Running(live, self.make_window(order), values)
         running.rounds = [
             stored_round(row.draft, row.verdict)
@@ -159,6 +164,10 @@ class VerifierRole(Party):
         if not running.ended:
             self._nursery.start_soon(self._session, running)
 
+    def retire(self, session_id: bytes) -> None:
+        super().retire(session_id)
+        del self.running[session_id]
+
     def voucher_signed(self, lane: Lane) -> None:
         for running in self.running.values():
             if running.live.terms.order.lane == lane:
@@ -167,26 +176,41 @@ class VerifierRole(Party):
     # ------------------------------------------------------------ one session
 
     async def _session(self, running: Running) -> None:
-        terms, live = running.live.terms, running.live
-        log = self.node.log.bind(session=terms.order.session_id.hex()[:12])
+        """Runs the session to its end: the output's, its deadline's, or that of this node's
+        patience with parties that do not draft or pay. What ends here frees its place."""
+        live = running.live
+        log = self.node.log.bind(session=live.terms.order.session_id.hex()[:12])
+        self._unblock(running)
         try:
-            handle = await self.engine.open(
-                terms.order.session_id,
-                terms.order,
-                terms.seed,
-                live.delivery.prompt,
-                live.delivery.stops,
-                live.delivery.output + live.state.tokens,
-            )
+            with running.scope:
+                await self._rounds(running)
+            if running.scope.cancelled_caught:
+                why = running.blocked or (No.ORDER, "the order's deadline has passed")
+                self._end(running, *why)
         except ValueError as error:
             log.error("the engine refuses the session", reason=str(error))
-            self._block(running, No.FAILED, str(error))
-            return
+            self._end(running, No.FAILED, str(error))
+        except Exception:
+            # One session's failure (out of memory, a fault of ours) must not end the others.
+            log.exception("session failed")
+            self._end(running, No.FAILED, "the verifier failed; continue with another")
+        finally:
+            self.till.end_session(live.terms)
+            running.ended = live.state.stopped
+            running.notify()
+
+    async def _rounds(self, running: Running) -> None:
+        live, order = running.live, running.live.terms.order
+        handle = await self.engine.open(
+            order.session_id,
+            order,
+            live.terms.seed,
+            live.delivery.prompt,
+            live.delivery.stops,
+            live.delivery.output + live.state.tokens,
+        )
         try:
             while not live.state.stopped:
-                if self.node.clock() >= terms.order.deadline:
-                    self._block(running, No.ORDER, "the order's deadline has passed")
-                    return
                 await self._paid(running)
                 started = perf_counter()
                 drafted = await self._draft(running)
@@ -194,29 +218,46 @@ class VerifierRole(Party):
                     drafted = replace(drafted, waited=perf_counter() - started)
                 await self._round(running, handle, drafted)
                 self.node.metrics.time("round", perf_counter() - started)
-        except Exception:
-            # One session's failure (out of memory, a fault of ours) must not end the others.
-            log.exception("session failed")
-            self._block(running, No.FAILED, "the verifier failed; continue with another")
         finally:
             with trio.CancelScope(shield=True):
                 await self.engine.close(handle)
-            running.ended = live.state.stopped
-            running.notify()
 
     def _block(self, running: Running, code: No, reason: str) -> None:
+        """No round can be made now. Whoever holds it up has as long again as it had before."""
+        limits = self.node.limits
+        if running.blocked is None:
+            patience = trio.current_time() + limits.round_seconds + limits.resume_seconds
+            running.scope.deadline = min(running.scope.deadline, patience)
         running.blocked = (code, reason)
         running.notify()
 
+    def _unblock(self, running: Running) -> None:
+        running.blocked = None
+        left = running.live.terms.order.deadline - self.node.clock()
+        running.scope.deadline = trio.current_time() + left
+
+    def _end(self, running: Running, code: No, reason: str) -> None:
+        """Ends the session before its output has."""
+        live = running.live
+        running.blocked = (code, reason)
+        if not live.state.stopped:
+            live.state = replace(live.state, stopped=True)
+            self.node.journal.set_session_state(live.terms.start_hash, "closed")
+
     async def _paid(self, running: Running) -> None:
-        """Waits until signed vouchers cover the work done, up to the bound."""
-        order = running.live.terms.order
-        while self.till.unsigned_tokens(order.lane) >= self.node.limits.unsigned_tokens:
-            if running.blocked is None:
-                self._block(running, No.UNPAID, "sign a voucher: unsigned work is at the bound")
-            await running.changed.wait()
-        if running.blocked and running.blocked[0] == No.UNPAID:
-            running.blocked = None
+        """Waits until the lane may owe another round."""
+        terms = running.live.terms
+        while (why := await self.must_stop(terms)) is not None:
+            changed = running.changed
+            if running.blocked != why:
+                self._block(running, *why)
+                changed = running.changed
+            # The reserve may grow without a word to this node.
+            with trio.move_on_after(1.0):
+                await changed.wait()
+        if running.blocked and running.blocked[0] in (No.UNPAID, No.RESERVE, No.CHAIN):
+            self._unblock(running)
+        self.till.begin_round(terms)
 
     async def _draft(self, running: Running) -> Drafted | None:
         """The drafter's frame for the current base, or None for a round without drafts.
@@ -234,7 +275,7 @@ class VerifierRole(Party):
             drafted = self._take_inbox(running)
             if drafted is not None and (drafted.frame is not None or not must):
                 running.late = 0
-                running.blocked = None
+                self._unblock(running)
                 return drafted
             if running.drafter_channels == 0:
                 await self._await_drafter(running)
@@ -260,7 +301,7 @@ class VerifierRole(Party):
         self._block(running, No.LEFT, "the drafter is gone")
         while running.drafter_channels == 0:
             await running.changed.wait()
-        running.blocked = None
+        self._unblock(running)
 
     def _take_inbox(self, running: Running) -> Drafted | None:
         """The newest frame if it is about the current base and keeps every rule."""
@@ -374,8 +415,6 @@ class VerifierRole(Party):
             return
         running, held = attached
         running.drafter_channels += 1
-        if running.blocked and running.blocked[0] == No.LEFT:
-            running.blocked = None
         running.notify()
         try:
             await both_ways(
