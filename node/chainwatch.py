@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 import trio
@@ -27,9 +27,13 @@ from settlement.hashing import ZERO32
 from settlement.records import Lane, Voucher
 
 SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is not ready
+# Within the 5 s that a peer waits for an answer: it must be told that the chain is away, and not
+# take this node for gone.
+ANSWER_SECONDS: Final = 3.0
 _LOW_128: Final = (1 << 128) - 1
 _BEHIND: Final = 4
 _DRAWABLE: Final = 8
+T = TypeVar("T")
 Listener = Callable[[ChainEvent], None]
 
 
@@ -73,6 +77,8 @@ class ChainWatch:
         self._answered = 0.0
         self._error = "not asked yet"
         self.changed = trio.Event()
+        # Calls left behind hold their place until they end, and must not take everybody's.
+        self._callers = trio.CapacityLimiter(8)
 
     def listen(self, listener: Listener) -> None:
         """`listener` gets every event from now on, in the event loop's thread."""
@@ -153,12 +159,7 @@ class ChainWatch:
         return self._lanes.get(lane.id, LaneView(0))
 
     async def refresh(self, lane: Lane) -> LaneView:
-        try:
-            state = await trio.to_thread.run_sync(self.contracts.escrow.lane_state, lane.id)
-        except ChainError as error:
-            self._error = str(error)
-            raise ChainUnavailable(str(error)) from error
-        self._answered, self._error = time.time(), ""
+        state = await self._now(self.contracts.escrow.lane_state, lane.id)
         head, paid = ZERO32, 0
         for found in self.facts(lane.id).settled:
             event = found.event
@@ -181,11 +182,23 @@ class ChainWatch:
 
     async def staked(self, operator: bytes, role: Role) -> int:
         """The operator's active stake. Raises ChainUnavailable."""
-        try:
-            stake = await trio.to_thread.run_sync(self.contracts.vault.stake_of, operator, role)
-        except ChainError as error:
-            raise ChainUnavailable(str(error)) from error
-        return stake.active
+        return (await self._now(self.contracts.vault.stake_of, operator, role)).active
+
+    async def _now(self, call: Callable[..., T], *args: Any) -> T:
+        """Asks the chain in a thread, which is left behind if no answer comes in time."""
+        with trio.move_on_after(ANSWER_SECONDS) as waited:
+            try:
+                answer = await trio.to_thread.run_sync(
+                    call, *args, abandon_on_cancel=True, limiter=self._callers
+                )
+            except ChainError as error:
+                self._error = str(error)
+                raise ChainUnavailable(str(error)) from error
+        if waited.cancelled_caught:
+            self._error = f"the chain did not answer within {ANSWER_SECONDS:g} s"
+            raise ChainUnavailable(self._error)
+        self._answered, self._error = time.time(), ""
+        return answer
 
     # ------------------------------------------------------------ views
 

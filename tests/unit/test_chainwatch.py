@@ -1,0 +1,80 @@
+"""A chain that takes its time: whoever needs an answer now is told in time to tell its peer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from node import chainwatch
+from node.chainwatch import ChainWatch
+from node.config import ChainConfig
+from node.roles.ports import ChainUnavailable
+from settlement.chain.contracts import LaneState
+from settlement.records import Lane
+
+LANE = Lane(b"\x01" * 20, b"\x02" * 20, b"\x03" * 20, b"\x04" * 20, bytes(32))
+
+
+class Escrow:
+    """Answers once `thawed` is set."""
+
+    address = b"\x0e" * 20
+    events: tuple[Any, ...] = ()
+
+    def __init__(self) -> None:
+        self.thawed = threading.Event()
+
+    def lane_state(self, lane: bytes) -> LaneState:
+        assert self.thawed.wait(20), "nobody thawed the chain"
+        return LaneState(reserve=7, thawing=2, thawed_at=0, solo_from=0, epoch=0, position=0)
+
+
+@pytest.fixture
+def escrow() -> Escrow:
+    return Escrow()
+
+
+@pytest.fixture
+def watch(escrow: Escrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChainWatch:
+    monkeypatch.setattr(chainwatch, "Indexer", lambda *args, **kwargs: None)
+    monkeypatch.setattr(chainwatch, "ANSWER_SECONDS", 0.05)
+    contracts: Any = SimpleNamespace(rpc=None, escrow=escrow, beacon=None, vault=None, ledger=None)
+    config = ChainConfig("http://127.0.0.1:1", tmp_path / "book.json")
+    return ChainWatch(contracts, config, tmp_path, 0, structlog.get_logger())
+
+
+async def test_silence_is_told_and_an_answer_ends_it(watch: ChainWatch, escrow: Escrow) -> None:
+    with trio.fail_after(10), pytest.raises(ChainUnavailable, match="did not answer within"):
+        await watch.refresh(LANE)
+    assert "did not answer" in watch.health()["error"]
+    escrow.thawed.set()
+    view = await watch.refresh(LANE)
+    assert (view.reserve, view.thawing) == (7, 2)
+    assert watch.health()["error"] == ""
+
+
+async def test_calls_left_behind_hold_up_nobody_elses_threads(
+    watch: ChainWatch, escrow: Escrow
+) -> None:
+    async def refused() -> None:
+        with pytest.raises(ChainUnavailable):
+            await watch.refresh(LANE)
+
+    free = trio.to_thread.current_default_thread_limiter().available_tokens
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(refused)
+    assert trio.to_thread.current_default_thread_limiter().available_tokens == free
+    escrow.thawed.set()
+    # Those that still ran end by themselves and make room.
+    with trio.fail_after(10):
+        while watch._callers.borrowed_tokens:
+            await trio.sleep(0.01)
+    assert (await watch.refresh(LANE)).reserve == 7
