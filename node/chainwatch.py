@@ -71,6 +71,7 @@ class ChainWatch:
             confirmations=max(config.confirmations, 1),
         )
         self.events: list[ChainEvent] = []
+        self._of_lane: dict[bytes, list[ChainEvent]] = {}  # those of `facts`, by lane id
         self.head = 0
         self._lanes: dict[bytes, LaneView] = {}
         self._listeners: list[Listener] = []
@@ -116,7 +117,13 @@ class ChainWatch:
         if batch.rolled_back_to is not None:
             self._log.warning("the chain was reorganised", back_to=batch.rolled_back_to)
             self.events = [e for e in self.events if e.block_number <= batch.rolled_back_to]
+            for lane, found in self._of_lane.items():
+                kept = [e for e in found if e.block_number <= batch.rolled_back_to]
+                self._of_lane[lane] = kept
         self.events.extend(batch.events)
+        for event in batch.events:
+            if isinstance(event.event, LaneOpened | EpochOpened | LaneSettled):
+                self._of_lane.setdefault(event.event.lane, []).append(event)
         self.head = batch.head.number
         for event in batch.events:
             for listener in self._listeners:
@@ -130,13 +137,13 @@ class ChainWatch:
         """What the events so far say of a lane."""
         fees: dict[int, int] = {}
         settled = []
-        for found in self.events:
+        for found in self._of_lane.get(lane, ()):
             event = found.event
-            if isinstance(event, LaneOpened) and event.lane == lane:
+            if isinstance(event, LaneOpened):
                 fees[0] = event.fee_bps
-            elif isinstance(event, EpochOpened) and event.lane == lane:
+            elif isinstance(event, EpochOpened):
                 fees[event.epoch] = event.fee_bps
-            elif isinstance(event, LaneSettled) and event.lane == lane:
+            else:
                 settled.append(found)
         return LaneFacts(fees, settled)
 
@@ -160,22 +167,24 @@ class ChainWatch:
 
     async def refresh(self, lane: Lane) -> LaneView:
         state = await self._now(self.contracts.escrow.lane_state, lane.id)
-        head, paid = ZERO32, 0
+        head = ZERO32
+        paid: dict[int, tuple[int, int]] = {}
         for found in self.facts(lane.id).settled:
             event = found.event
-            if epoch_of(event) != state.epoch:
-                continue
+            paid[epoch_of(event)] = (event.paid & _LOW_128, event.paid >> 128)
             flags = event.figures >> 248
-            paid = event.paid
-            if flags & _DRAWABLE and not flags & _BEHIND:
+            if epoch_of(event) == state.epoch and flags & _DRAWABLE and not flags & _BEHIND:
                 head = event.root
+        now = paid.pop(state.epoch, (0, 0))
         view = LaneView(
             reserve=state.reserve,
             thawing=state.thawing,
             epoch=state.epoch,
             head_root=head,
-            paid_drafter=paid & _LOW_128,
-            paid_verifier=paid >> 128,
+            paid_drafter=now[0],
+            paid_verifier=now[1],
+            past=paid,
+            solo_from=state.solo_from,
         )
         self._lanes[lane.id] = view
         return view

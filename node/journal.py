@@ -279,6 +279,11 @@ class Journal:
         rows = self._db.execute(self._SESSION + where + "ORDER BY made", args).fetchall()
         return [StoredSession(*row) for row in rows]
 
+    def lanes(self) -> list[tuple[bytes, bytes]]:
+        """(lane id, terms of one of its sessions) of every lane."""
+        rows = self._db.execute("SELECT lane, terms FROM sessions GROUP BY lane").fetchall()
+        return [(bytes(lane), bytes(terms)) for lane, terms in rows]
+
     def put_round(self, row: StoredRound) -> None:
         """Stores a committed round; the same one again changes nothing, another one is an error
         (a (session, round) has one verdict)."""

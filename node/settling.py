@@ -5,8 +5,9 @@ The rules are `settlement.settler`'s; here the journal's vouchers meet the chain
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import trio
@@ -20,10 +21,14 @@ from node.roles.stored import stored_round, unpack_runs
 from settlement import trees
 from settlement.chain.contracts import Contracts, LaneState
 from settlement.chain.errors import ChainError
-from settlement.chain.lanes import SignedVoucher, VoucherUnknown
+from settlement.chain.indexer import ChainEvent
+from settlement.chain.lanes import Link, Position, SignedVoucher, VoucherUnknown, vouchers_in
+from settlement.chain.rpc import unhex
 from settlement.chain.sender import Sender
 from settlement.records import Domain, Lane, RoundRecord, Voucher
 from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler
+
+TOPS_KEPT: Final = 1024
 
 
 class VoucherShelf:
@@ -32,12 +37,14 @@ class VoucherShelf:
     def __init__(self, journal: Journal, domain: Domain) -> None:
         self._journal = journal
         self._domain = domain
+        self._tops: OrderedDict[bytes, bytes] = OrderedDict()  # by root
+        self._learnt: dict[bytes, list[Voucher]] = {}  # by lane: others', off the chain
 
     def lanes(self) -> dict[bytes, Lane]:
         """Every lane that this node has worked on, by id."""
         return {
-            row.lane: Terms.from_wire(row.terms, self._domain).order.lane
-            for row in self._journal.sessions()
+            lane: Terms.from_wire(terms, self._domain).order.lane
+            for lane, terms in self._journal.lanes()
         }
 
     def records(self, row: StoredVoucher) -> list[RoundRecord]:
@@ -48,20 +55,38 @@ class VoucherShelf:
             out.extend(round_record(stored_round(item.draft, item.verdict)) for item in stored)
         return out
 
-    def signed(self, lane: Lane, row: StoredVoucher) -> SignedVoucher:
-        """The voucher with the top of its tree and its signatures."""
-        top = trees.SumTree(self.records(row)).top()
+    def signed(self, lane: Lane, row: StoredVoucher) -> SignedVoucher | None:
+        """The voucher with the top of its tree and its signatures; None when its rounds are not
+        all in the journal any more."""
+        voucher = Voucher.from_wire(row.voucher)
+        top = self._tops.get(voucher.root)
+        if top is None:
+            top = self._top(row, voucher)
+            if top is None:
+                return None
+            self._tops[voucher.root] = top
+            while len(self._tops) > TOPS_KEPT:
+                self._tops.popitem(last=False)
         return SignedVoucher(
-            lane,
-            Voucher.from_wire(row.voucher),
-            top.hash,
-            client=row.client,
-            verifier=row.verifier,
-            drafter=row.drafter,
+            lane, voucher, top, client=row.client, verifier=row.verifier, drafter=row.drafter
         )
 
+    def _top(self, row: StoredVoucher, voucher: Voucher) -> bytes | None:
+        records = self.records(row)
+        if len(records) != voucher.leaf_count:
+            return None
+        top = trees.SumTree(records).top().hash
+        root = trees.settled_root(top, voucher.sums, voucher.leaf_count, voucher.base_root)
+        return top if root == voucher.root else None
+
     def vouchers(self, lane: bytes) -> list[Voucher]:
-        return [Voucher.from_wire(row.voucher) for row in self._journal.vouchers(lane)]
+        """This node's, and those that it learnt of when others settled them."""
+        own = [Voucher.from_wire(row.voucher) for row in self._journal.vouchers(lane)]
+        return own + self._learnt.get(lane, [])
+
+    def learn(self, voucher: Voucher) -> None:
+        """A voucher that somebody settled without this node's signature."""
+        self._learnt.setdefault(voucher.lane, []).append(voucher)
 
 
 class SettlingDesk:
@@ -93,6 +118,7 @@ class SettlingDesk:
             idle_seconds=idle,
             token_per_wei=Fraction(config.token_per_wei).limit_denominator(10**12),
         )
+        self._idle = config.settle_idle_seconds
         self._settler = Settler(contracts, sender, policy)
         self._poll = config.poll_seconds
 
@@ -133,31 +159,111 @@ class SettlingDesk:
             )
 
     async def _open_lane(self, lane: Lane) -> OpenLane | None:
-        """The lane's newest payable voucher, if it is due more than was paid."""
+        """The newest voucher that the escrow takes and that is due more than was paid, of the
+        oldest epoch that has one: a party that opens a new epoch takes nothing from the old."""
         rows = [r for r in self._journal.vouchers(lane.id) if r.client and r.verifier]
-        if self._role == "drafter":
-            rows = [r for r in rows if r.drafter]
         if not rows:
             return None
-        state = await trio.to_thread.run_sync(self._contracts.escrow.lane_state, lane.id)
-        rows = [r for r in rows if r.epoch == state.epoch]
-        if not rows:
-            return None
+        escrow = self._contracts.escrow
+        state = await trio.to_thread.run_sync(escrow.lane_state, lane.id)
+        alone = self._role == "verifier" and 0 < state.solo_from <= self._clock()
+        epochs: list[tuple[Position, list[StoredVoucher]]] = []
+        for epoch in sorted({row.epoch for row in rows}):
+            mark = state.position
+            if epoch != state.epoch:
+                mark = await trio.to_thread.run_sync(escrow.past_position, lane.id, epoch)
+            position = await self._position(lane, epoch)
+            if position is None or position.digest != mark:
+                continue  # blocks are on their way: the next look sees them
+            here = [row for row in rows if row.epoch == epoch]
+            here.sort(key=lambda row: -Voucher.from_wire(row.voucher).output)
+            epochs.append((position, here))
+        if self._role == "verifier":
+            await self._notice(lane, epochs, state)
+        for position, here in epochs:
+            found = self._candidate(lane, here, position, state, alone=alone)
+            if found is not None:
+                return found
+        return None
+
+    async def _position(self, lane: Lane, epoch: int) -> Position | None:
+        """Where the epoch stands, with the help of settlements by vouchers that this node has not
+        signed; None when one of them cannot be read."""
         try:
-            position = self._watch.position(lane.id, state.epoch, self._shelf.vouchers(lane.id))
+            return self._watch.position(lane.id, epoch, self._shelf.vouchers(lane.id))
+        except VoucherUnknown:
+            pass
+        known = {voucher.root for voucher in self._shelf.vouchers(lane.id)}
+        for found in self._watch.facts(lane.id).settled:
+            if found.event.root in known:
+                continue
+            for where, voucher in await trio.to_thread.run_sync(self._settled_in, found):
+                if where.id == lane.id and voucher.root not in known:
+                    known.add(voucher.root)
+                    self._shelf.learn(voucher)
+        try:
+            return self._watch.position(lane.id, epoch, self._shelf.vouchers(lane.id))
         except VoucherUnknown as unknown:
             self._log.warning("cannot follow a lane", reason=str(unknown))
             return None
-        if position.digest != state.position:
-            return None  # blocks are on their way: the next look sees them
-        best = max(rows, key=lambda row: Voucher.from_wire(row.voucher).output)
-        return self._candidate(lane, best, position, state)
+
+    def _settled_in(self, found: ChainEvent) -> list[tuple[Lane, Voucher]]:
+        """The vouchers of the transaction behind a settlement; none when it did not call the
+        escrow itself."""
+        escrow, name = self._contracts.escrow, "0x" + found.transaction.hex()
+        sent = self._contracts.rpc.request("eth_getTransactionByHash", name)
+        if sent is None or unhex(sent["to"] or "0x") != escrow.address:
+            return []
+        return vouchers_in(escrow.interface, unhex(sent["input"]))
 
     def _candidate(
-        self, lane: Lane, row: StoredVoucher, position: Any, state: LaneState
+        self,
+        lane: Lane,
+        rows: list[StoredVoucher],
+        position: Position,
+        state: LaneState,
+        *,
+        alone: bool,
     ) -> OpenLane | None:
-        signed = self._shelf.signed(lane, row)
-        if not any(position.owed(signed.voucher)):
-            return None
-        share = lane.verifier if self._role == "verifier" else lane.drafter
-        return OpenLane(signed, position, state, row.made, share)
+        """The newest of the epoch's vouchers that can settle. Without D's signature one can only
+        after a notice, and never behind the head; an older one of all three pays meanwhile."""
+        mine = 1 if self._role == "verifier" else 0
+        for row in rows:
+            voucher = Voucher.from_wire(row.voucher)
+            if not position.owed(voucher)[mine]:
+                return None
+            if not row.drafter and not (alone and position.link(voucher) is not Link.BEHIND):
+                continue
+            signed = self._shelf.signed(lane, row)
+            if signed is None:
+                self._log.warning("rounds under a voucher are gone", root=voucher.root.hex())
+                continue
+            share = (lane.drafter, lane.verifier)[mine]
+            return OpenLane(signed, position, state, row.made, share)
+        return None
+
+    async def _notice(
+        self,
+        lane: Lane,
+        epochs: list[tuple[Position, list[StoredVoucher]]],
+        state: LaneState,
+    ) -> None:
+        """Gives notice, when D's signature under what V is owed has not come for long, that the
+        lane will settle without it; takes it back when nothing is owed that way."""
+        lacking = [
+            rows[0]
+            for position, rows in epochs
+            if not rows[0].drafter and position.owed(Voucher.from_wire(rows[0].voucher))[1]
+        ]
+        escrow = self._contracts.escrow
+        if lacking and not state.solo_from:
+            made = lacking[0].made
+            if self._clock() - made < self._idle:
+                return
+            call, intent = escrow.notice_solo(lane), f"notice:{lane.id.hex()}:{made}"
+        elif state.solo_from and not lacking:
+            call, intent = escrow.end_solo(lane), f"end-solo:{lane.id.hex()}:{state.solo_from}"
+        else:
+            return
+        await trio.to_thread.run_sync(self._sender.send, intent, call)
+        self._log.info("lane may settle without its drafter", lane=lane.id.hex(), may=bool(lacking))
