@@ -41,7 +41,7 @@ contract TreesTest is VectorReader {
         }
     }
 
-    struct Step {
+    struct VectorStep {
         bytes32 hash;
         bytes sums;
     }
@@ -136,8 +136,8 @@ contract TreesTest is VectorReader {
         pure
         returns (Trees.SumStep[] memory steps)
     {
-        Step[] memory read = abi.decode(
-            vm.parseJsonTypeArray(json, path, "Step(bytes32 hash,bytes sums)"), (Step[])
+        VectorStep[] memory read = abi.decode(
+            vm.parseJsonTypeArray(json, path, "VectorStep(bytes32 hash,bytes sums)"), (VectorStep[])
         );
         steps = new Trees.SumStep[](read.length);
         for (uint256 i; i < read.length; ++i) {
