@@ -145,14 +145,14 @@ def opening_of(batch: BatchEvidence, root: bytes, seed: bytes, sample: int) -> t
     verdict_tree = trees.MerkleTree(leaf.leaf_hash for leaf in evidence.verdict_leaves)
     draft, draft_path, kept = _draft_part(evidence, within)
     return (
-        _root(settled),
-        _root(batch.base),
+        root_words(settled),
+        root_words(batch.base),
         evidence.record.to_abi(),
         index,
-        [(node.hash, _words(node.sums)) for node in proof.siblings],
+        [(node.hash, sum_words(node.sums)) for node in proof.siblings],
         evidence.order.to_abi(),
         evidence.start.to_abi(),
-        evidence.commit.to_abi() if evidence.commit else _blank(DraftCommit),
+        evidence.commit.to_abi() if evidence.commit else blank(DraftCommit),
         evidence.commit_signature,
         evidence.verdict.to_abi(),
         evidence.verdict_signature,
@@ -169,7 +169,7 @@ def opening_of(batch: BatchEvidence, root: bytes, seed: bytes, sample: int) -> t
 def _previous(batch: BatchEvidence, evidence: RoundEvidence) -> tuple[tuple[Any, ...], bytes]:
     """The verdict of the round before with V's signature; blank in round 0."""
     if evidence.record.round == 0:
-        return _blank(Verdict), b""
+        return blank(Verdict), b""
     key = (evidence.record.start_hash, evidence.record.round - 1)
     here = {found.key: found for found in batch.rounds}
     before = here.get(key) or batch.earlier.get(key)
@@ -181,25 +181,30 @@ def _previous(batch: BatchEvidence, evidence: RoundEvidence) -> tuple[tuple[Any,
 def _draft_part(evidence: RoundEvidence, within: int) -> tuple[tuple[Any, ...], list[bytes], bytes]:
     """The draft leaf at that place with its path and kept list; blank where none was drafted."""
     if within >= len(evidence.draft_leaves):
-        return _blank(DraftLeaf), [], b""
+        return blank(DraftLeaf), [], b""
     tree = trees.MerkleTree(leaf.leaf_hash for leaf in evidence.draft_leaves)
     kept = evidence.kept[within] if evidence.kept else ()
-    packed = b"".join(uint(token, 4) + uint(mass, 8) for token, mass in kept)
-    return evidence.draft_leaves[within].to_abi(), list(tree.siblings(within)), packed
+    return evidence.draft_leaves[within].to_abi(), list(tree.siblings(within)), packed_kept(kept)
 
 
-def _root(settled: trees.Settled | None) -> tuple[Any, ...]:
+def packed_kept(kept: Sequence[tuple[int, int]]) -> bytes:
+    """(uint32 id ‖ uint64 mass)*: what a leaf's keptHash hashes."""
+    return b"".join(uint(token, 4) + uint(mass, 8) for token, mass in kept)
+
+
+def root_words(settled: trees.Settled | None) -> tuple[Any, ...]:
     """Openings.Root: the preimage of a settled root, blank for none."""
     if settled is None:
         return (ZERO32, [0] * 9, 0, ZERO32)
-    return (settled.top, _words(settled.sums), settled.leaf_count, settled.base_root)
+    return (settled.top, sum_words(settled.sums), settled.leaf_count, settled.base_root)
 
 
-def _words(sums: Sums) -> list[int]:
+def sum_words(sums: Sums) -> list[int]:
+    """The nine words of uint256[9]: output | accepted << 64, then the buckets."""
     return [sums.output | sums.accepted << 64, *sums.buckets]
 
 
-def _blank(kind: type[Record]) -> tuple[Any, ...]:
+def blank(kind: type[Record]) -> tuple[Any, ...]:
     """A record of zeros, as Solidity's default."""
     blanks: dict[str, Any] = {"bytes32": ZERO32, "address": bytes(20), "bool": False}
     out: list[Any] = []

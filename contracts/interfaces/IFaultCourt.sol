@@ -56,8 +56,8 @@ interface IFaultCourt {
         address indexed challenger,
         bytes32 indexed commitment,
         uint96 bond,
-        uint40 from,
-        uint40 until
+        uint40 openFrom,
+        uint40 openUntil
     );
     /// @notice A proof held. `slashed` is zero where the fault had been punished before, or the guilty
     /// has nothing.

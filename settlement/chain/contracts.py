@@ -17,6 +17,8 @@ from settlement.chain.compile import Artifacts
 from settlement.chain.errors import ContractMissing, RpcFailed
 from settlement.chain.rpc import BlockTag, Rpc, unhex
 from settlement.chain.send_journal import Call
+from settlement.fault_proofs import Fault
+from settlement.hashing import keccak256
 from settlement.records import Claim, Domain, Lane, Manifest
 
 # Solady's libraries revert from assembly, so these stand in no contract's ABI.
@@ -445,6 +447,68 @@ class DrawBeacon(Owned):
 
 
 @dataclass(frozen=True)
+class Filing:
+    """IFaultCourt.Filing: a commitment that may be proven in blocks `open_from` to `open_until`. A
+    zero bond: there is none."""
+
+    bond: int
+    open_from: int
+    open_until: int
+    fault_bps: int
+    reward_bps: int
+    victim_bps: int
+
+
+class FaultRule(Contract):
+    """RoundRule or TreeRule: what evidence proves. Ask it before filing."""
+
+    def question(self, fault: Fault, separator: bytes) -> bytes:
+        """The call whose hash a filing commits to."""
+        extra = () if fault.kind.of_tree else (separator,)
+        return self.interface.encode(fault.kind.rule_function, fault.evidence, *extra)
+
+    def ruling(self, fault: Fault, separator: bytes) -> tuple[Any, ...]:
+        """Evidence.Ruling on chain; Reverted where the contract does not see the fault."""
+        extra = () if fault.kind.of_tree else (separator,)
+        return tuple(self.view(fault.kind.rule_function, fault.evidence, *extra))
+
+
+class FaultCourt(Owned):
+    """F1 to F5 by commit and reveal."""
+
+    def filing_of(self, challenger: bytes, commitment: bytes) -> Filing:
+        return Filing(*self.view("filingOf", challenger, commitment))
+
+    def bond_of(self, challenger: bytes) -> int:
+        return int(self.view("bondOf", challenger))
+
+    def bond(self) -> int:
+        """What a filing takes now."""
+        return int(self.view("terms")[0])
+
+    @staticmethod
+    def commitment(question: bytes, challenger: bytes, salt: bytes) -> bytes:
+        """What `challenger` files: keccak256(abi.encode(keccak256(question), challenger, salt))."""
+        return keccak256(keccak256(question), bytes(12), challenger, salt)
+
+    def file(self, commitment: bytes) -> Call:
+        return self.transact("file", commitment)
+
+    def prove(self, fault: Fault, salt: bytes, source: tuple[Any, ...] | None = None) -> Call:
+        """`source` (IFaultCourt.Source) for faults of a tree, and only there."""
+        if (source is not None) != fault.kind.of_tree:
+            raise ValueError(f"{fault.kind.name}: a source goes with faults of a tree")
+        extra = () if source is None else (source,)
+        return self.transact(fault.kind.court_function, fault.evidence, *extra, salt)
+
+    def forfeit(self, challenger: bytes, commitment: bytes) -> Call:
+        return self.transact("forfeit", challenger, commitment)
+
+    def pull_bond(self, challenger: bytes) -> Call:
+        return self.transact("pullBond", challenger)
+
+
+@dataclass(frozen=True)
 class Contracts:
     """The deployed protocol on one chain. `token` is the stake token."""
 
@@ -456,6 +520,9 @@ class Contracts:
     escrow: LaneEscrow
     ledger: AlphaLedger
     beacon: DrawBeacon
+    court: FaultCourt
+    round_rule: FaultRule
+    tree_rule: FaultRule
     errors: ErrorBook
 
     @classmethod
@@ -480,6 +547,9 @@ class Contracts:
             wrap(LaneEscrow, "LaneEscrow"),
             wrap(AlphaLedger, "AlphaLedger"),
             wrap(DrawBeacon, "DrawBeacon"),
+            wrap(FaultCourt, "FaultCourt"),
+            wrap(FaultRule, "RoundRule"),
+            wrap(FaultRule, "TreeRule"),
             errors,
         )
 
@@ -490,4 +560,8 @@ class Contracts:
 
     def all(self) -> Iterable[Owned]:
         """Every contract that has an owner; the token has its own."""
-        return (self.registry, self.vault, self.escrow, self.ledger, self.beacon)
+        return (self.registry, self.vault, self.escrow, self.ledger, self.beacon, self.court)
+
+    def rule_of(self, fault: Fault) -> FaultRule:
+        """The rule that judges this kind of fault."""
+        return self.tree_rule if fault.kind.of_tree else self.round_rule

@@ -108,6 +108,20 @@ def _creations(
             parameters.beacon.to_abi(),
         ),
     )
+    yield make("RoundRule", lambda _: ())
+    yield make("TreeRule", lambda _: ())
+    yield make(
+        "FaultCourt",
+        lambda known: (
+            owner,
+            known["StakeVault"],
+            known["LaneEscrow"],
+            known["DrawBeacon"],
+            known["RoundRule"],
+            known["TreeRule"],
+            astuple(parameters.court),
+        ),
+    )
     if parameters.timelock_delay:
         # Opens without delay for the one batch that hands everything over; see `timelock`.
         yield _Creation(
@@ -160,7 +174,7 @@ def _wiring(contracts: Contracts) -> Iterator[_Step]:
         lambda: escrow.is_fee_spender(beacon.address),
         lambda: escrow.set_fee_spender(beacon.address, True),
     )
-    for judge in (ledger, beacon):
+    for judge in (ledger, beacon, contracts.court):
         yield _Step(
             f"{judge.interface.name} may slash",
             vault,

@@ -347,6 +347,42 @@ class DrawMoved:
     stage: int
 
 
+# ---------------------------------------------------------------- FaultCourt
+
+
+@dataclass(frozen=True)
+class Filed:
+    challenger: bytes
+    commitment: bytes
+    bond: int
+    open_from: int
+    open_until: int
+
+
+@dataclass(frozen=True)
+class FaultProven:
+    fault: int
+    guilty: bytes
+    challenger: bytes
+    code: int
+    start_hash: bytes
+    round: int
+    slashed: tuple[int, int, int, int]  # total, burned, to victims, to challenger
+
+
+@dataclass(frozen=True)
+class BondForfeited:
+    challenger: bytes
+    commitment: bytes
+    bond: int
+
+
+@dataclass(frozen=True)
+class BondPulled:
+    challenger: bytes
+    amount: int
+
+
 TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
     "ModelRegistry": (ModelRegistered,),
     "StakeVault": (
@@ -397,6 +433,7 @@ TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
         FaultShown,
         DrawMoved,
     ),
+    "FaultCourt": (Filed, FaultProven, BondForfeited, BondPulled),
 }
 
 _STRUCTS: Final[dict[Any, Callable[[Any], Any]]] = {

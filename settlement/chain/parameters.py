@@ -71,6 +71,20 @@ class BeaconTerms:
 
 
 @dataclass(frozen=True)
+class CourtTerms:
+    """IFaultCourt.Terms. `delay` and `window` in blocks."""
+
+    bond: int = 100 * _TOKEN
+    delay: int = 5
+    window: int = 7_200  # a day of twelve-second blocks
+    fault_bps: int = 5_000
+    # Challenger and victims together never get more than half of a slash: see FaultCourt. With a
+    # quarter to the challenger, reporting oneself before a draw costs what the draws reckon with.
+    reward_bps: int = 2_500
+    victim_bps: int = 2_500
+
+
+@dataclass(frozen=True)
 class Parameters:
     """All of a deployment's parameters. `timelock_delay` zero: the deployer stays the owner."""
 
@@ -80,6 +94,7 @@ class Parameters:
     escrow: EscrowParameters
     ledger: LedgerParameters
     beacon: BeaconTerms
+    court: CourtTerms
     timelock_delay: int
 
     def to_json(self) -> dict[str, Any]:
@@ -101,6 +116,7 @@ PRODUCTION: Final = Parameters(
     escrow=EscrowParameters(fee_bps=AUDIT_FEE_BPS, lock_factor=LOCK_FACTOR, thaw_period=2 * _DAY),
     ledger=LedgerParameters(),
     beacon=BeaconTerms(),
+    court=CourtTerms(),
     timelock_delay=2 * _DAY,
 )
 
@@ -123,6 +139,7 @@ DEVNET: Final = Parameters(
     ledger=LedgerParameters(),
     # Every lane is drawn (but for one in 2**32), so that each run shows openings and audits.
     beacon=BeaconTerms(base_rate=2**32 - 1, delay=1),
+    court=CourtTerms(delay=1),
     timelock_delay=0,
 )
 

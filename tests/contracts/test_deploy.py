@@ -74,6 +74,8 @@ def test_what_is_deployed_is_wired(anvil: Anvil, deployed: Path) -> None:
     assert escrow.is_fee_spender(contracts.beacon.address)
     assert vault.is_slasher(contracts.ledger.address)
     assert vault.is_slasher(contracts.beacon.address)
+    assert vault.is_slasher(contracts.court.address)
+    assert contracts.court.bond() == DEVNET.court.bond
     assert escrow.is_open(contracts.token.address)
     assert vault.times() == DEVNET.times
     assert escrow.parameters() == DEVNET.escrow

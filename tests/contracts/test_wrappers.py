@@ -258,6 +258,7 @@ def test_no_contract_there_is_told(parties: Parties) -> None:
 ADMINISTRATIVE = {
     "BondPaid",
     "BondReleased",
+    "BondsBurned",
     "Burned",
     "FeeSpenderSet",
     "GuardianSet",

@@ -1,0 +1,131 @@
+"""What a proven fault is: its number and code, who is guilty, and the evidence that FaultCourt
+takes. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any
+
+from settlement import trees
+from settlement.draws import RoundEvidence, sum_words
+from settlement.hashing import ZERO32
+from settlement.records import Domain, DraftCommit, DraftLeaf, Verdict, VerdictLeaf
+from settlement.signing import BadSignature
+
+
+class Code(IntEnum):
+    """Codes of Openings.sol and Evidence.sol, beside those of `LeafFault`."""
+
+    SUMS = 16  # F5: the root's or a node's sums are not what lies below
+    RECORD = 17  # F5: a record, or a verdict, says otherwise than what it names
+    COUNTS = 18  # F5: k, emitted or buckets do not fit each other
+    CONTEXT = 19  # F5: base or context does not follow
+    STOP_PASSED = 20  # F5: output goes on after a stop id
+    WINDOW_VERIFIER = 21  # F4: a window left out, or over the order's limit
+    ROUND_TWICE = 22  # F5
+    VERDICT_TWICE = 23  # F2
+    WINDOW_DRAFTER = 40  # F4: another number of drafts than announced
+    DRAFT_TWICE = 41  # F1
+
+
+class Kind(Enum):
+    """A kind of proof: the rule's function, and the court's that takes the same evidence."""
+
+    DRAFT_TWICE = ("draftTwice", "proveDraftTwice")
+    VERDICT_TWICE = ("verdictTwice", "proveVerdictTwice")
+    OTHER_DRAFT = ("otherDraft", "proveOtherDraft")
+    ACCEPT_RULE = ("acceptRule", "proveAcceptRule")
+    DRAFT_LEAF = ("draftLeaf", "proveDraftLeaf")
+    DRAFT_ROUND = ("draftRound", "proveDraftRound")
+    VERDICT_ROUND = ("verdictRound", "proveVerdictRound")
+    ROUND_FIT = ("roundFit", "proveRoundFit")
+    LEAF_PLACE = ("leafPlace", "proveLeafPlace")
+    ALL_LEAVES = ("allLeaves", "proveAllLeaves")
+    RECORD = ("recordCase", "proveRecord")
+    SUMS = ("treeStep", "proveSums")
+    ROUND_TWICE = ("roundTwice", "proveRoundTwice")
+
+    @property
+    def rule_function(self) -> str:
+        return self.value[0]
+
+    @property
+    def court_function(self) -> str:
+        return self.value[1]
+
+    @property
+    def of_tree(self) -> bool:
+        """Judged by TreeRule, with the root's source beside it; else by RoundRule."""
+        return self in (Kind.RECORD, Kind.SUMS, Kind.ROUND_TWICE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One proven fault.
+
+    Attributes:
+        number: the protocol's, 1 to 5.
+        code: `LeafFault` or `Code`, as the contract returns it.
+        guilty: 20-byte address of the key that signed.
+        by_drafter: whose stake answers; else the verifier's.
+        start_hash, round: of the round; (settled root, 0) for false sums.
+        kind, evidence: which function takes it, and its argument in the ABI's order.
+        lane, root: of a fault in a tree; zero elsewhere.
+    """
+
+    number: int
+    code: int
+    guilty: bytes
+    by_drafter: bool
+    start_hash: bytes
+    round: int
+    kind: Kind
+    evidence: tuple[Any, ...]
+    lane: bytes = ZERO32
+    root: bytes = ZERO32
+
+    @property
+    def key(self) -> tuple[int, bytes, bytes, int]:
+        """What is punished once: number, guilty, start hash, round."""
+        return (self.number, self.guilty, self.start_hash, self.round)
+
+
+# ---------------------------------------------------------------- parts of evidence
+
+
+def by_verifier(
+    evidence: RoundEvidence, number: int, code: int, kind: Kind, proof: tuple[Any, ...]
+) -> Fault:
+    verdict = evidence.verdict
+    place = (verdict.start_hash, verdict.round)
+    return Fault(number, int(code), evidence.order.verifier, False, *place, kind, proof)
+
+
+def session_of(evidence: RoundEvidence) -> tuple[Any, Any]:
+    return evidence.order.to_abi(), evidence.start.to_abi()
+
+
+def with_signature(record: DraftCommit | Verdict, signature: bytes) -> tuple[Any, bytes]:
+    return record.to_abi(), signature
+
+
+def is_by(domain: Domain, record: DraftCommit | Verdict, signature: bytes, expected: bytes) -> bool:
+    try:
+        return domain.signer(record, signature) == expected
+    except BadSignature:
+        return False
+
+
+def window_of(evidence: RoundEvidence) -> int:
+    return 0 if evidence.commit is None else evidence.commit.k
+
+
+def root_of(leaves: Sequence[DraftLeaf] | Sequence[VerdictLeaf]) -> bytes | None:
+    return trees.merkle_root([leaf.leaf_hash for leaf in leaves]) if leaves else None
+
+
+def step_words(siblings: Sequence[trees.SumNode]) -> list[tuple[bytes, list[int]]]:
+    return [(node.hash, sum_words(node.sums)) for node in siblings]
