@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from node.config import ChainConfig
+from node.network import messages
 from node.roles.ports import ChainUnavailable, LaneView
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import ChainError
@@ -189,9 +190,11 @@ class ChainWatch:
         self._lanes[lane.id] = view
         return view
 
-    async def staked(self, operator: bytes, role: Role) -> int:
-        """The operator's active stake. Raises ChainUnavailable."""
-        return (await self._now(self.contracts.vault.stake_of, operator, role)).active
+    async def staked(self, operator: bytes, role: int) -> int:
+        """The operator's active stake in that role, by its number on the network. Raises
+        ChainUnavailable."""
+        on_chain = Role[messages.Role(role).name]
+        return (await self._now(self.contracts.vault.stake_of, operator, on_chain)).active
 
     async def _now(self, call: Callable[..., T], *args: Any) -> T:
         """Asks the chain in a thread, which is left behind if no answer comes in time."""

@@ -76,7 +76,8 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class PriceConfig:
-    """Token units asked for one accepted token (drafter) or one output token (verifier)."""
+    """Token units asked for one accepted token (drafter) or one output token (verifier); of a
+    client, the most that it pays."""
 
     accepted: int = 1_000_000_000_000
     output: int = 4_000_000_000_000

@@ -29,6 +29,7 @@ from node.network.messages import (
     PromptDelivery,
     Quote,
     QuoteRequest,
+    Role,
     RoundCommitted,
     StartAccept,
     StartOffer,
@@ -39,7 +40,7 @@ from node.network.messages import (
 from node.roles.convert import stop_rules
 from node.roles.frames import FrameError, Round
 from node.roles.lines import A, ask
-from node.roles.ports import Node
+from node.roles.ports import ChainUnavailable, Node
 from node.roles.purse import Payment, Purse
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import (
@@ -69,6 +70,9 @@ from settlement.records import (
 FIRST_WINDOW: Final = 2
 MAX_SESSIONS_A_REQUEST: Final = 8
 OPENING_PASSES: Final = 3
+GIVING_UP: Final = 2.0  # seconds for the last voucher of a request that is broken off
+PRICED: Final = {"drafter": "accepted", "verifier": "output"}
+STAKED: Final = {"drafter": Role.DRAFTER, "verifier": Role.VERIFIER}
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
@@ -205,11 +209,21 @@ class ClientRole:
             if not sessions:
                 started = perf_counter()
             sessions.append(served)
-            why = await self._follow(served, emit)
+            followed = False
+            try:
+                why = await self._follow(served, emit)
+                followed = True
+            finally:
+                if not followed:  # given up, by a reader that went away most often
+                    await self._give_up(served)
             finished = perf_counter()
             await self._settle_up(served, patience=5.0)
             if why is None:
                 return Outcome(sessions, finished - started, nonces)
+            self.node.journal.set_session_state(served.terms.start_hash, "closed")
+            if self.node.clock() >= served.terms.order.deadline:
+                count = len(served.delivery.output + served.state.tokens)
+                raise ClientError(f"the order's deadline has passed after {count} tokens")
             role, reason = why
             gone = served.terms.order.drafter if role == "drafter" else served.terms.order.verifier
             self._avoid[gone] = self.node.clock() + 60
@@ -220,6 +234,12 @@ class ClientRole:
                 if before is None:
                     plan, nonces = self._fresh(plan), None
         raise ClientError(f"gave up after {MAX_SESSIONS_A_REQUEST} sessions")
+
+    async def _give_up(self, served: Served) -> None:
+        """What came of a request that is broken off is paid for."""
+        with trio.CancelScope(shield=True):
+            await self._settle_up(served, patience=GIVING_UP)
+        self.node.journal.set_session_state(served.terms.start_hash, "closed")
 
     def _fresh(self, plan: Plan) -> Plan:
         """The same request under a new id: the old one's nonces are spent."""
@@ -293,6 +313,20 @@ class ClientRole:
         drafters = ranked(self.directory.drafters(target), plan.drafter)
         return [(d, v) for v in verifiers for d in drafters]
 
+    async def _check_party(self, role: str, party: Party, most: int) -> None:
+        """SessionFault for one that asks too much, or that a lie would cost nothing."""
+        if party.offer.price > most:
+            raise SessionFault(
+                role, f"asks a price above price.{PRICED[role]} = {most}", party.offer.price
+            )
+        try:
+            stake = await self.node.chain.staked(party.operator, STAKED[role])
+        except ChainUnavailable as error:
+            raise SessionFault(role, f"its stake cannot be read: {error}") from error
+        if stake <= 0:
+            self._avoid[party.operator] = self.node.clock() + 60
+            raise SessionFault(role, "has no stake", party.operator.hex())
+
     async def _agree(
         self,
         plan: Plan,
@@ -303,6 +337,8 @@ class ClientRole:
     ) -> tuple[Served, tuple[bytes, bytes]]:
         """Quote, order, seed, start: each step signed and journalled before it is sent."""
         node, d, v = self.node, drafter.operator, verifier.operator
+        await self._check_party("verifier", verifier, node.prices.output)
+        await self._check_party("drafter", drafter, node.prices.accepted)
         request_id = plan.template.request_id
         parent = before.terms.order.session_id if before else ZERO32
         wanted = QuoteRequest(request_id, parent, plan.template.max_tokens)
@@ -473,6 +509,8 @@ class ClientRole:
                     return fault.guilty, str(fault)
                 except NetworkError as error:
                     self.node.log.info("line to the verifier lost", reason=str(error))
+                if self._left(served) <= 0:
+                    return "verifier", "the order's deadline has passed"
                 if served.state.round > committed:
                     progress, committed = trio.current_time(), served.state.round
                 elif trio.current_time() - progress > limits.round_seconds + limits.resume_seconds:
@@ -484,6 +522,10 @@ class ClientRole:
                     await trio.sleep(0.1)
         self.node.journal.set_session_state(served.terms.start_hash, "closed")
         return None
+
+    def _left(self, served: Served) -> float:
+        """Seconds until the order's deadline."""
+        return max(0.0, served.terms.order.deadline - self.node.clock())
 
     async def _take(
         self,
@@ -507,7 +549,7 @@ class ClientRole:
         )
         began = perf_counter()
         while True:
-            with trio.move_on_after(limits.round_seconds) as waited:
+            with trio.move_on_after(min(limits.round_seconds, self._left(served))) as waited:
                 message = await line.receive()
             if waited.cancelled_caught:
                 # A frame may have been lost on the way: attach again and see what was committed.
@@ -521,6 +563,8 @@ class ClientRole:
                 began = now
                 if self.purse.till.unsigned_tokens(terms.order.lane) >= limits.voucher_every:
                     self._pay_along(served, payers)
+                if not served.state.stopped and self._left(served) <= 0:
+                    return "verifier", "the order's deadline has passed"
             elif isinstance(message, Notice):
                 if message.code == No.UNPAID:
                     self._pay_along(served, payers)
@@ -562,6 +606,8 @@ class ClientRole:
             raise SessionFault("verifier", "output goes on after a stop", hit.reason)
         scanner.commit(tokens)
         stopped = output_ended(terms, done.verdict, stop_string=hit is not None)
+        if done.verdict.leaves[-1].accepted and not stopped:
+            raise SessionFault("verifier", "the window is cut short without a stop", state.round)
         at = perf_counter()
         self.node.journal.put_round(
             StoredRound(

@@ -59,6 +59,11 @@ class ChainView(Protocol):
         """Reads the lane now. Raises ChainUnavailable when the chain does not answer."""
         ...
 
+    async def staked(self, operator: bytes, role: int) -> int:
+        """The operator's active stake in a role (`network.messages.Role`), in stake units. Raises
+        ChainUnavailable."""
+        ...
+
 
 class ChainUnavailable(RuntimeError):
     """The chain does not answer; work that needs no fresh state goes on."""

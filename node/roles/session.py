@@ -242,7 +242,8 @@ def check_verdict(
     terms: Terms, state: SessionState, draft: DraftFrame | None, frame: VerdictFrame
 ) -> None:
     """What D and C must check before a round counts: signature, draft, root, context, counts,
-    stops, coin, and the accept rule on the leaves' own figures.
+    stops, coin, and the accept rule on the leaves' own figures. Only a stop cuts a window short;
+    where it may be a stop string, whoever has the tokenizer must see that it is one.
 
     Raises StaleFrame for a verdict on another round, SessionFault for one that breaks a rule.
     """
@@ -288,6 +289,10 @@ def check_verdict(
         )
         if fault is not None:
             raise SessionFault(fail, f"accept rule: {fault.name}", leaf.position)
+    last = frame.leaves[-1]
+    ends = verdict.base + verdict.emitted >= order.max_tokens or last.token in order.stop_ids
+    if last.accepted and not ends and not order.stop_string_hashes:
+        raise SessionFault(fail, "the window is cut short without a stop", last.position)
     if verdict.k != sum(leaf.accepted for leaf in frame.leaves):
         raise SessionFault(fail, "k counts the accepted leaves", verdict.k)
     if trees.merkle_root([leaf.leaf_hash for leaf in frame.leaves]) != verdict.verdict_root:
@@ -298,11 +303,7 @@ def check_verdict(
 
 def output_ended(terms: Terms, frame: VerdictFrame, *, stop_string: bool) -> bool:
     """Whether the output ends with this verdict: at a stop id, at max tokens, or (`stop_string`,
-    which only a party with the tokenizer can tell) at a stop string.
-
-    A verdict that emits fewer tokens than its accepted drafts plus one, without a reject, ends it
-    too: only a stop cuts a window short.
-    """
+    which only a party with the tokenizer can tell) at a stop string."""
     order, verdict = terms.order, frame.verdict
     return (
         frame.leaves[-1].token in order.stop_ids

@@ -47,6 +47,7 @@ class TableChain:
     def __init__(self, reserve: int = 10**30) -> None:
         self.reserve = reserve
         self.views: dict[bytes, LaneView] = {}
+        self.unstaked: set[tuple[bytes, int]] = set()  # (operator, role); all others are staked
 
     def lane(self, lane: Lane) -> LaneView:
         return self.views.get(lane.id, LaneView(self.reserve))
@@ -54,6 +55,10 @@ class TableChain:
     async def refresh(self, lane: Lane) -> LaneView:
         await trio.lowlevel.checkpoint()
         return self.lane(lane)
+
+    async def staked(self, operator: bytes, role: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0 if (operator, int(role)) in self.unstaked else 10**30
 
 
 class Letters:
