@@ -83,6 +83,7 @@ def pack(
             tensors[name] = layers[name].detach().to(torch.float32).contiguous()
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / LAYERS_FILE)
+    (folder / LAYERS_FILE).chmod(0o644)  # safetensors writes for the owner alone
     if head_ids is not None:
         ids = _checked_head_ids(head_ids, int(config["vocab_size"]))
         np.save(folder / HEAD_IDS_FILE, ids, allow_pickle=False)

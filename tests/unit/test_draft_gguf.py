@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from node.inference.catalog import DEFAULT_TARGET, resolve
+from node.inference.catalog import DEFAULT_DRAFT, DEFAULT_TARGET, SHIPPED, resolve
 from node.inference.gguf_llama import GgufError, read_gguf_llama
 
 HEADS, KV_HEADS, HIDDEN, MLP, VOCAB = 4, 2, 32, 32, 12
@@ -154,3 +154,26 @@ def test_the_embedded_target_converts_and_makes_sense(tmp_path: Path) -> None:
     text = tokenizer.decode(out[prompt["input_ids"].shape[1] :])
     assert text.startswith("The answer to this question lies in the intricate dance of light")
     assert resolve(DEFAULT_TARGET, cache_dir=tmp_path).path == source.path
+
+
+@pytest.mark.slow
+def test_the_draft_that_ships_joins_its_target(tmp_path: Path) -> None:
+    """Agreement with the target on a plain sentence: a wrong head map or a swapped layer gives
+    none."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    draft = resolve(DEFAULT_DRAFT, cache_dir=tmp_path)
+    target = resolve(DEFAULT_TARGET, cache_dir=tmp_path)
+    assert draft.target == DEFAULT_TARGET
+    assert draft.draft_vocab is not None
+    shipped = sum(p.stat().st_size for p in (SHIPPED / DEFAULT_DRAFT).iterdir())
+    assert shipped < 15_000_000
+    text = "The sky is blue because of the way that the light of the sun is scattered in the air."
+    tokens = AutoTokenizer.from_pretrained(target.path)(text, return_tensors="pt")["input_ids"]
+    loss = {}
+    for name, source in (("draft", draft), ("target", target)):
+        model = AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float32)
+        with torch.no_grad():
+            loss[name] = float(model(tokens, labels=tokens).loss)
+    assert loss["target"] < loss["draft"] < 7.0 < np.log(49_152)
