@@ -264,7 +264,9 @@ def show(report: dict[str, Any]) -> None:
         print(f"\n| {part.replace('_', ' ')} | " + " | ".join(keys) + " |")
         print("|---" * (len(keys) + 1) + "|")
         for row in report["rates"]:
-            cells = (f"{row[part][k]['value']:.3f}" for k in keys)
+            cells = (
+                f"{row[part][k]['value']:.3f}" if row[part][k]["positions"] else "–" for k in keys
+            )
             print(f"| T={row['temperature']:g} {row['rule']} | " + " | ".join(cells) + " |")
     print()
     for dtype, times in report["milliseconds"].items():
