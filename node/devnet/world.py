@@ -12,6 +12,7 @@ from typing import Final
 from node.devnet.options import ROSTER, TOKEN, DevnetOptions, Operator
 from node.inference import catalog
 from node.inference.manifest import manifest_of
+from node.inference.shipped_draft import RECORD_FILE
 from node.keys import OperatorKey, write_keystore
 from node.serving import NGRAM
 from settlement.chain.anvil import Anvil
@@ -80,8 +81,8 @@ def draft_choice(options: DevnetOptions) -> str:
         return options.draft
     if options.tiny:
         return "tiny-draft"
-    shipped = catalog.SHIPPED / "smollm2-draft"
-    return catalog.DEFAULT_DRAFT if (shipped / "config.json").exists() else NGRAM
+    shipped = catalog.SHIPPED / catalog.DEFAULT_DRAFT / RECORD_FILE
+    return catalog.DEFAULT_DRAFT if shipped.exists() else NGRAM
 
 
 def build(options: DevnetOptions, folder: Path, say: Say) -> World:
