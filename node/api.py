@@ -62,6 +62,9 @@ def application(views: Views) -> Starlette:
     async def generate(request: Request) -> Response:
         if views.generate is None:
             return JSONResponse({"error": "only a client node generates"}, 404)
+        if "origin" in request.headers:
+            # Any page in the operator's browser could else spend from the client's reserves.
+            return JSONResponse({"error": "web pages may not ask; use the command line"}, 403)
         body = b""
         async for chunk in request.stream():
             body += chunk
@@ -69,7 +72,7 @@ def application(views: Views) -> Starlette:
                 return JSONResponse({"error": f"a request has at most {MAX_BODY} bytes"}, 413)
         try:
             wanted = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return JSONResponse({"error": f"not JSON: {error}"}, 400)
         if not isinstance(wanted, dict):
             return JSONResponse({"error": "send a JSON object"}, 400)

@@ -155,6 +155,12 @@ class NodeConfig:
             self.limit.max_window,
             "0 ≤ min_window ≤ max_window ≤ 64",
         )
+        need(
+            self.journal.retention_hours >= 1.0,
+            "journal.retention_hours",
+            self.journal.retention_hours,
+            "at least 1; no less than the chain's evidence lifetime, or drawn rounds are gone",
+        )
         need(0 <= self.api.port < 65536, "api.port", self.api.port, "0 (any) to 65535")
         for name in ("accepted", "output"):
             price = getattr(self.price, name)

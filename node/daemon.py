@@ -34,6 +34,7 @@ from node.network.libp2p_transport import open_libp2p_transport
 from node.network.messages import BOUNDS, Offer, Role
 from node.reach import serve_reach
 from node.receiptkeeper import ReceiptKeeper
+from node.retention import keep_short
 from node.roles.auditing import DrawBoard
 from node.roles.auditor import AuditorRole
 from node.roles.client import ClientRole, Party
@@ -166,6 +167,8 @@ async def _run(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_until_signal, nursery.cancel_scope, log)
                 nursery.start_soon(chain.run)
+                hours = config.journal.retention_hours
+                nursery.start_soon(keep_short, journal, 3600 * hours, time.time)
                 nursery.start_soon(discovery.run)
                 offers = await _start_role(parts, contracts, nursery)
                 discovery.announce(offers)

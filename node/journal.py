@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -366,17 +366,38 @@ class Journal:
 
     # -- keeping
 
-    def prune(self, before: float) -> int:
-        """Drops closed sessions made before that time with their rounds: past the evidence
-        lifetime nobody may ask for them. Slots stay: a signature is forever. Returns how many."""
+    def prune(self, before: float, keep: Collection[bytes] = (), most: int = 1 << 30) -> int:
+        """Drops at most that many closed sessions made before that time, with their rounds and
+        drafts, but for those whose start hash is in `keep`: past the evidence lifetime nobody may
+        ask for them. Slots stay: a signature is forever. Returns how many."""
         with self._commit("prune") as db:
             old = db.execute(
                 "SELECT start_hash FROM sessions WHERE state = 'closed' AND made < ?", (before,)
             ).fetchall()
-            for (start_hash,) in old:
+            gone = [bytes(start_hash) for (start_hash,) in old if start_hash not in keep][:most]
+            for start_hash in gone:
                 db.execute("DELETE FROM rounds WHERE start_hash = ?", (start_hash,))
                 db.execute("DELETE FROM sessions WHERE start_hash = ?", (start_hash,))
-        return len(old)
+                # The drafter's frames: "draft:<start hash>:…" (";" follows ":").
+                name = f"draft:{start_hash.hex()}"
+                db.execute(
+                    "DELETE FROM secrets WHERE name > ? AND name < ?", (f"{name}:", f"{name};")
+                )
+        return len(gone)
+
+    def prune_vouchers(self, before: float) -> int:
+        """Drops vouchers made before that time that a larger one on the same base, no younger and
+        signed by all three, has superseded. Returns how many."""
+        with self._commit("prune") as db:
+            done = db.execute(
+                "DELETE FROM vouchers AS old WHERE made < ?1 AND EXISTS (SELECT 1 FROM vouchers "
+                "AS new WHERE new.lane = old.lane AND new.epoch = old.epoch "
+                "AND new.base_root = old.base_root AND new.leaf_count > old.leaf_count "
+                "AND new.made < ?1 AND length(new.client) AND length(new.verifier) "
+                "AND length(new.drafter))",
+                (before,),
+            )
+        return done.rowcount
 
     def backup(self, target: Path) -> None:
         """A consistent copy at `target`, made while the node runs; refuses to overwrite."""

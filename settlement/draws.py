@@ -133,6 +133,8 @@ def opening_of(batch: BatchEvidence, root: bytes, seed: bytes, sample: int) -> t
 
     Raises CannotOpen when the rounds do not make up that root, or the round before is not at hand.
     """
+    if not batch.rounds:
+        raise CannotOpen(f"no rounds under 0x{root.hex()} are at hand")
     tree, settled = batch.settled()
     if settled.root != root:
         raise CannotOpen(f"the rounds lead to root 0x{settled.root.hex()}, not 0x{root.hex()}")

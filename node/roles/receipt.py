@@ -136,15 +136,17 @@ def build(outcome: Outcome, journal: Journal, text: str) -> dict[str, Any]:
 
 
 class _Vouchers:
-    """The vouchers of one session's lane, with the trees under them, newest first."""
+    """The vouchers of one session's lane, with the trees under them: those that all three have
+    signed first, then the others, each newest first."""
 
     def __init__(self, journal: Journal, terms: Terms) -> None:
-        self._rows = list(reversed(journal.vouchers(terms.order.lane.id)))
+        rows = reversed(journal.vouchers(terms.order.lane.id))
+        self._rows = sorted(rows, key=lambda r: not (r.client and r.drafter and r.verifier))
         self._journal = journal
         self._trees: dict[bytes, tuple[trees.SumTree, dict[tuple[bytes, int], int]]] = {}
 
     def proof(self, record: Any) -> tuple[bytes, dict[str, Any], trees.SumProof] | None:
-        """The newest voucher over that round (its bytes and JSON) and the round's proof in it."""
+        """The best voucher over that round (its bytes and JSON) and the round's proof in it."""
         key = (record.start_hash, record.round)
         for row in self._rows:
             runs = unpack_runs(row.leaves)

@@ -482,7 +482,8 @@ class VerifierRole(Party):
             if running.blocked != told:
                 told = running.blocked
                 if told is not None:
-                    await channel.send(Notice(session_id, told[0], told[1][:400]))
+                    reason = told[1].encode()[:400].decode(errors="ignore")
+                    await channel.send(Notice(session_id, told[0], reason))
             if running.ended and held == len(running.rounds):
                 await channel.send(self._state_message(running))
                 return

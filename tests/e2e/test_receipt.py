@@ -9,8 +9,12 @@ import pytest
 import trio
 from arena import Arena, ignore
 from test_roles import close_draft, target
+from test_roles_money import Desk, at_till
+from test_roles_settling import paid_part
 
 from node.network.memory import run_deterministically
+from node.roles.lanes import LaneBook
+from node.roles.purse import Payment
 from node.roles.receipt import ReceiptError, build, verify
 from settlement.records import Mode
 
@@ -108,3 +112,23 @@ def test_a_missing_part_is_named(key: str) -> None:
 def test_junk_is_refused(junk) -> None:
     with pytest.raises(ReceiptError):
         verify(junk)
+
+
+def test_a_signature_that_is_on_its_way_takes_no_paid_rounds_back() -> None:
+    """The newest voucher lacks D's signature; the one before has all three over its rounds."""
+
+    async def story(desk: Desk) -> None:
+        purse = desk.client.purse
+
+        async def without(book: LaneBook, payment: Payment, role: str, peer: bytes) -> Payment:
+            return payment if role == "drafter" else await asked(book, payment, role, peer)
+
+        asked, purse._ask = purse._ask, without
+        assert await purse.pay(desk.lane, patience=5.0) is not None
+        made = build(desk.outcome, desk.client.node.journal, "text")
+        rounds = made["sessions"][0]["rounds"]
+        signed = [all(made["vouchers"][entry["voucher"]]["signatures"]) for entry in rounds]
+        assert signed == [True] * 5 + [False] * (len(rounds) - 5)
+        assert not verify(json.loads(json.dumps(made))).paid
+
+    at_till(12, paid_part(5, story))

@@ -115,6 +115,34 @@ def test_a_session_that_the_engine_cannot_open_ends_alone() -> None:
     assert run_deterministically(73, main).tokens
 
 
+def test_a_reason_in_any_script_reaches_the_client() -> None:
+    arena = Arena(seed=82)
+    notes: list[str] = []
+
+    async def emit(event: Any) -> None:
+        notes.append(event.get("note", ""))
+
+    async def main() -> None:
+        seats = {name: arena.seat(name) for name in ("client", "drafter", "verifier")}
+        arena.list_drafter(seats["drafter"])
+        arena.list_verifier(seats["verifier"])
+        async with trio.open_nursery() as nursery:
+            verifier = await nursery.start(arena.verifier, seats["verifier"], target(), 3)
+            await nursery.start(arena.drafter, seats["drafter"], close_draft())
+
+            async def refuse(*_: Any) -> Any:
+                raise ValueError("\N{LATIN SMALL LETTER E WITH ACUTE}" * 500)
+
+            verifier.engine.open = refuse
+            async with arena.client(seats["client"]) as client:
+                with suppress(ClientError):
+                    await client.generate(arena.plan(), emit)
+            nursery.cancel_scope.cancel()
+
+    run_deterministically(82, main)
+    assert any("\N{LATIN SMALL LETTER E WITH ACUTE}" in note for note in notes)
+
+
 def test_a_drafter_whose_verifier_never_answers_gives_the_place_back() -> None:
     async def main() -> None:
         arena = Arena(seed=74, limits=ONE)

@@ -57,7 +57,13 @@ async def test_a_node_that_cannot_serve_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"{", 400), (b"[]", 400), (b'"' + b"a" * api.MAX_BODY + b'"', 413), (b'{"prompt": 1}', 200)],
+    [
+        (b"{", 400),
+        (b"[]", 400),
+        (b"[" * 200_000, 400),
+        (b'"' + b"a" * api.MAX_BODY + b'"', 413),
+        (b'{"prompt": 1}', 200),
+    ],
 )
 async def test_only_a_small_json_object_is_a_request(body: bytes, status: int) -> None:
     async with served(views(generate=echo)) as client:
@@ -70,3 +76,11 @@ async def test_only_a_small_json_object_is_a_request(body: bytes, status: int) -
 async def test_only_a_client_generates() -> None:
     async with served(views()) as client:
         assert (await client.post("/v1/generate", content=b"{}")).status_code == 404
+
+
+async def test_no_web_page_spends_the_clients_money() -> None:
+    """A page in the operator's browser may post to a loopback port without asking."""
+    async with served(views(generate=echo)) as client:
+        page = {"Origin": "https://somewhere.example", "Content-Type": "text/plain"}
+        answer = await client.post("/v1/generate", content=b'{"prompt": 1}', headers=page)
+        assert answer.status_code == 403

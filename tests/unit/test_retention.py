@@ -1,0 +1,72 @@
+"""What leaves a journal, and what must not: rounds that a voucher of these days covers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from node.journal import Journal, StoredRound, StoredSession, StoredVoucher
+from node.retention import keep_short
+from node.roles.lanes import LeafRun
+from node.roles.stored import pack_runs
+
+LANE, ZERO = b"l" * 32, bytes(32)
+HOUR = 3600.0
+
+
+def add(journal: Journal, name: bytes, state: str = "closed") -> bytes:
+    start_hash = name * 32
+    journal.put_session(
+        StoredSession(start_hash, start_hash, b"r" * 32, LANE, "drafter", b"", b"", b"", state)
+    )
+    journal.put_round(StoredRound(start_hash, 0, None, b"verdict", b""))
+    journal.secret_once(f"draft:{start_hash.hex()}:0:{ZERO.hex()}", lambda: b"frame")
+    return start_hash
+
+
+def sign(
+    journal: Journal, count: int, *starts: bytes, base: bytes = ZERO, drafter: bytes = b"D"
+) -> None:
+    runs = pack_runs(tuple(LeafRun(start, 0, 1) for start in starts))
+    journal.put_voucher(
+        StoredVoucher(LANE, 0, count, base, b"%d" % count, b"C", b"V", drafter, runs)
+    )
+
+
+async def test_old_closed_sessions_leave_with_all_that_is_theirs(tmp_path: Path) -> None:
+    now = [0.0]
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    old, covered, open_ = add(journal, b"o"), add(journal, b"c"), add(journal, b"p", "open")
+    now[0] = 20 * HOUR
+    sign(journal, 1, covered)  # its tree is needed to settle and to answer a draw
+    fresh = add(journal, b"f")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short, journal, 10 * HOUR, lambda: now[0])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert [row.start_hash for row in journal.sessions()] == [covered, open_, fresh]
+    assert journal.rounds(old) == []
+    assert journal.secret(f"draft:{old.hex()}:0:{ZERO.hex()}") is None
+    for kept in (covered, open_, fresh):
+        assert journal.rounds(kept)
+        assert journal.secret(f"draft:{kept.hex()}:0:{ZERO.hex()}") == b"frame"
+
+
+async def test_superseded_vouchers_leave_and_their_successors_stay(tmp_path: Path) -> None:
+    now = [0.0]
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    start = add(journal, b"o")
+    for count in (1, 2, 3):
+        sign(journal, count, start)
+    sign(journal, 4, start, drafter=b"")  # cannot settle yet: takes nobody's place
+    sign(journal, 1, start, base=b"b" * 32)
+    now[0] = 20 * HOUR
+    sign(journal, 5, start)  # of these days: the one before may be what has settled
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short, journal, 10 * HOUR, lambda: now[0])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    left = [(row.base_root, row.leaf_count) for row in journal.vouchers()]
+    assert sorted(left) == sorted([(ZERO, 3), (ZERO, 4), (ZERO, 5), (b"b" * 32, 1)])
