@@ -241,8 +241,9 @@ class Party:
             f"{limits.order_seconds} s ahead",
         )
         need(
-            order.mode == Mode.REJECTION or order.max_window >= limits.min_window,
-            f"maxWindow is {order.max_window}, at least {limits.min_window}",
+            (order.mode == Mode.REJECTION or order.max_window >= limits.min_window)
+            and order.max_window <= limits.max_window,
+            f"maxWindow is {order.max_window}, {limits.min_window} to {limits.max_window}",
         )
         offered, asked = self.price(order)
         need(offered >= asked, f"the price is {offered}, asked {asked} token units per token")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import Final
 
 import trio
 
@@ -23,6 +24,8 @@ from node.roles.stored import pack_runs
 from node.roles.tills import Till
 from settlement.hashing import ZERO32
 from settlement.records import Lane, Voucher
+
+ANSWER_SECONDS: Final = 2.0  # for one try: a lost frame must not use up the caller's patience
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Purse:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.till = Till(node, "client", lambda lane: None)
+        self._delivered: dict[bytes, bytes] = {}  # by lane: what V last had with all signatures
         self._locks: defaultdict[bytes, trio.Lock] = defaultdict(trio.Lock)
 
     async def pay(self, lane: Lane, *, patience: float) -> Payment | None:
@@ -64,10 +68,11 @@ class Purse:
             return self._stored(payment.voucher)
 
     async def chase(self, patience: float) -> None:
-        """Asks again for the signatures that the last voucher of each lane lacks."""
+        """Asks again for the signatures that the last voucher of each lane lacks, and brings V the
+        others', without which it could not settle."""
         for lane_id, book in list(self.till.books.items()):
             rows = self.node.journal.vouchers(lane_id)
-            if book.leaves and rows and not (rows[-1].drafter and rows[-1].verifier):
+            if book.leaves and rows and self._delivered.get(lane_id) != rows[-1].voucher:
                 try:
                     await self.pay(book.lane, patience=patience)
                 except Refused as no:
@@ -139,7 +144,12 @@ class Purse:
         while True:
             try:
                 answer = await ask(
-                    self.node.transport, peer, Kind.VOUCHER, wanted, VoucherSignature
+                    self.node.transport,
+                    peer,
+                    Kind.VOUCHER,
+                    wanted,
+                    VoucherSignature,
+                    deadline=ANSWER_SECONDS,
                 )
                 break
             except Refused as no:
@@ -155,6 +165,8 @@ class Purse:
         except SessionFault as fault:
             self.node.log.warning("voucher signature refused", role=role, rule=fault.rule)
             return payment
+        if role == "verifier" and payment.complete:
+            self._delivered[book.lane.id] = wanted.voucher
         payment = replace(payment, **{role: answer.signature})
         self._store(book, payment)
         return payment

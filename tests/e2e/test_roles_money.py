@@ -405,3 +405,30 @@ def test_an_honest_request_is_paid_in_full_at_a_tight_bound() -> None:
     assert len(got[0].tokens) == 120
     assert len(got[0].sessions) == 1
     check_pay(arena, got[0])
+
+
+def test_the_verifier_gets_the_drafters_signature_in_the_end() -> None:
+    """Without it the verifier cannot settle; that its delivery failed once must not be the end."""
+
+    async def story(desk: Desk) -> None:
+        purse = desk.client.purse
+        asked = purse._ask
+
+        async def cut(book: LaneBook, payment: Payment, role: str, peer: bytes) -> Payment:
+            if payment.complete:
+                return payment
+            return await asked(book, payment, role, peer)
+
+        purse._ask = cut
+        payment = await purse.pay(desk.lane, patience=5.0)
+        assert payment is not None
+        assert payment.complete
+        purse._ask = asked
+        (row,) = desk.verifier.node.journal.vouchers(desk.lane.id)
+        assert not row.drafter
+        await purse.chase(patience=5.0)
+        (row,) = desk.verifier.node.journal.vouchers(desk.lane.id)
+        assert row.drafter
+        assert desk.verifier.till.unsigned_tokens(desk.lane) == 0
+
+    at_till(57, story)

@@ -298,3 +298,17 @@ def test_one_client_cannot_push_out_anothers_order() -> None:
         assert len(pending) <= 20
 
     at_desk(39, story)
+
+
+@pytest.mark.parametrize("whose", ["verifier", "drafter"])
+def test_a_wider_window_than_the_payee_allows_is_refused(whose: str) -> None:
+    """In rejection mode the announced window must be drafted and verified, whatever it costs."""
+
+    async def story(forger: Forger) -> None:
+        plan = forger.arena.plan(max_window=17)
+        order = await forger.order(plan, b"\x01" * 32, own=False)
+        party = forger.verifier if whose == "verifier" else forger.drafter
+        with pytest.raises(Refused, match="maxWindow is 17, 0 to 16"):
+            await forger.offer(party, plan, order, forger.signed(order, own=False))
+
+    at_desk(40, story)
