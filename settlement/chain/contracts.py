@@ -508,6 +508,32 @@ class FaultCourt(Owned):
         return self.transact("pullBond", challenger)
 
 
+class EvidenceDemands(Owned):
+    """Any one position of a settled root, on demand. Demands are passed on as the event Demanded
+    carried them, openings as `draws.opening_of` makes them with the demand's seed and sample 0."""
+
+    def bond(self) -> int:
+        """What a demand takes now."""
+        return int(self.view("terms")[0])
+
+    def bond_of(self, account: bytes) -> int:
+        return int(self.view("bondOf", account))
+
+    def demand_leaf(
+        self, batch: tuple[Any, ...], entries: bytes, index: int, lane: Lane, seed: bytes
+    ) -> Call:
+        return self.transact("demandLeaf", batch, entries, index, lane.to_abi(), seed)
+
+    def answer(self, demand: tuple[Any, ...], opening: tuple[Any, ...]) -> Call:
+        return self.transact("answer", demand, opening)
+
+    def expire(self, demand: tuple[Any, ...]) -> Call:
+        return self.transact("expire", demand)
+
+    def pull_bond(self, account: bytes) -> Call:
+        return self.transact("pullBond", account)
+
+
 @dataclass(frozen=True)
 class Contracts:
     """The deployed protocol on one chain. `token` is the stake token."""
@@ -521,6 +547,7 @@ class Contracts:
     ledger: AlphaLedger
     beacon: DrawBeacon
     court: FaultCourt
+    demands: EvidenceDemands
     round_rule: FaultRule
     tree_rule: FaultRule
     errors: ErrorBook
@@ -548,6 +575,7 @@ class Contracts:
             wrap(AlphaLedger, "AlphaLedger"),
             wrap(DrawBeacon, "DrawBeacon"),
             wrap(FaultCourt, "FaultCourt"),
+            wrap(EvidenceDemands, "EvidenceDemands"),
             wrap(FaultRule, "RoundRule"),
             wrap(FaultRule, "TreeRule"),
             errors,
@@ -560,7 +588,8 @@ class Contracts:
 
     def all(self) -> Iterable[Owned]:
         """Every contract that has an owner; the token has its own."""
-        return (self.registry, self.vault, self.escrow, self.ledger, self.beacon, self.court)
+        holders = (self.vault, self.escrow, self.ledger)
+        return (self.registry, *holders, self.beacon, self.court, self.demands)
 
     def rule_of(self, fault: Fault) -> FaultRule:
         """The rule that judges this kind of fault."""

@@ -122,6 +122,17 @@ def _creations(
             astuple(parameters.court),
         ),
     )
+    yield make(
+        "EvidenceDemands",
+        lambda known: (
+            owner,
+            known["StakeVault"],
+            known["LaneEscrow"],
+            known["DrawBeacon"],
+            known["OpeningRule"],
+            parameters.demands.to_abi(),
+        ),
+    )
     if parameters.timelock_delay:
         # Opens without delay for the one batch that hands everything over; see `timelock`.
         yield _Creation(
@@ -174,7 +185,7 @@ def _wiring(contracts: Contracts) -> Iterator[_Step]:
         lambda: escrow.is_fee_spender(beacon.address),
         lambda: escrow.set_fee_spender(beacon.address, True),
     )
-    for judge in (ledger, beacon, contracts.court):
+    for judge in (ledger, beacon, contracts.court, contracts.demands):
         yield _Step(
             f"{judge.interface.name} may slash",
             vault,

@@ -383,6 +383,33 @@ class BondPulled:
     amount: int
 
 
+# ---------------------------------------------------------------- EvidenceDemands
+
+
+@dataclass(frozen=True)
+class Demanded:
+    id: bytes
+    verifier: bytes
+    demand: tuple[Any, ...]
+    first_until: int
+    second_until: int
+
+
+@dataclass(frozen=True)
+class DemandMoved:
+    id: bytes
+    stage: int
+
+
+@dataclass(frozen=True)
+class AnswerFaulty:
+    id: bytes
+    guilty: bytes
+    code: int
+    start_hash: bytes
+    round: int
+
+
 TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
     "ModelRegistry": (ModelRegistered,),
     "StakeVault": (
@@ -434,6 +461,7 @@ TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
         DrawMoved,
     ),
     "FaultCourt": (Filed, FaultProven, BondForfeited, BondPulled),
+    "EvidenceDemands": (Demanded, DemandMoved, AnswerFaulty),
 }
 
 _STRUCTS: Final[dict[Any, Callable[[Any], Any]]] = {

@@ -85,6 +85,21 @@ class CourtTerms:
 
 
 @dataclass(frozen=True)
+class DemandTerms:
+    """IEvidenceDemands.Terms without the spans, which are the vault's."""
+
+    bond: int = 10 * _TOKEN  # worth the gas of an answer
+    late_bps: int = 500
+    silent_bps: int = 5_000
+    fault_bps: int = 5_000
+    reward_bps: int = 400  # as for draws
+
+    def to_abi(self) -> tuple[int, ...]:
+        shares = (self.late_bps, self.silent_bps, self.fault_bps, self.reward_bps)
+        return (self.bond, 0, 0, *shares)
+
+
+@dataclass(frozen=True)
 class Parameters:
     """All of a deployment's parameters. `timelock_delay` zero: the deployer stays the owner."""
 
@@ -95,6 +110,7 @@ class Parameters:
     ledger: LedgerParameters
     beacon: BeaconTerms
     court: CourtTerms
+    demands: DemandTerms
     timelock_delay: int
 
     def to_json(self) -> dict[str, Any]:
@@ -117,6 +133,7 @@ PRODUCTION: Final = Parameters(
     ledger=LedgerParameters(),
     beacon=BeaconTerms(),
     court=CourtTerms(),
+    demands=DemandTerms(),
     timelock_delay=2 * _DAY,
 )
 
@@ -140,6 +157,7 @@ DEVNET: Final = Parameters(
     # Every lane is drawn (but for one in 2**32), so that each run shows openings and audits.
     beacon=BeaconTerms(base_rate=2**32 - 1, delay=1),
     court=CourtTerms(delay=1),
+    demands=DemandTerms(),
     timelock_delay=0,
 )
 

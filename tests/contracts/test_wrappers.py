@@ -257,6 +257,7 @@ def test_no_contract_there_is_told(parties: Parties) -> None:
 # Owners, parameters and bonds: read by people, not by roles.
 ADMINISTRATIVE = {
     "BondPaid",
+    "BondPulled",
     "BondReleased",
     "BondsBurned",
     "Burned",
