@@ -1,0 +1,1 @@
+"""Making and measuring the draft that ships: prompts, samples, distilling, acceptance."""
