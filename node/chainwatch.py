@@ -167,10 +167,13 @@ class ChainWatch:
         return self._lanes.get(lane.id, LaneView(0))
 
     async def refresh(self, lane: Lane) -> LaneView:
-        state = await self._now(self.contracts.escrow.lane_state, lane.id)
+        # As of the block that the events were read to: a later reserve would be short of what a
+        # settlement paid whose event is not read yet.
+        settled, block = self.facts(lane.id).settled, self.head or "latest"
+        state = await self._now(self.contracts.escrow.lane_state, lane.id, block)
         head = ZERO32
         paid: dict[int, tuple[int, int]] = {}
-        for found in self.facts(lane.id).settled:
+        for found in settled:
             event = found.event
             paid[epoch_of(event)] = (event.paid & _LOW_128, event.paid >> 128)
             flags = event.figures >> 248

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 
 import structlog
@@ -29,6 +30,12 @@ from settlement.records import Domain, Lane, RoundRecord, Voucher
 from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler
 
 TOPS_KEPT: Final = 1024
+
+
+@lru_cache(maxsize=4096)
+def _read(wire: bytes) -> Voucher:
+    """A journalled voucher; every look at a lane reads them all."""
+    return Voucher.from_wire(wire)
 
 
 class VoucherShelf:
@@ -58,7 +65,7 @@ class VoucherShelf:
     def signed(self, lane: Lane, row: StoredVoucher) -> SignedVoucher | None:
         """The voucher with the top of its tree and its signatures; None when its rounds are not
         all in the journal any more."""
-        voucher = Voucher.from_wire(row.voucher)
+        voucher = _read(row.voucher)
         top = self._tops.get(voucher.root)
         if top is None:
             top = self._top(row, voucher)
@@ -81,7 +88,7 @@ class VoucherShelf:
 
     def vouchers(self, lane: bytes) -> list[Voucher]:
         """This node's, and those that it learnt of when others settled them."""
-        own = [Voucher.from_wire(row.voucher) for row in self._journal.vouchers(lane)]
+        own = [_read(row.voucher) for row in self._journal.vouchers(lane)]
         return own + self._learnt.get(lane, [])
 
     def learn(self, voucher: Voucher) -> None:
@@ -137,7 +144,12 @@ class SettlingDesk:
         """One look at every lane."""
         open_lanes = []
         for lane in self._shelf.lanes().values():
-            found = await self._open_lane(lane)
+            try:
+                found = await self._open_lane(lane)
+            except ChainError as error:
+                # Of this lane alone, it may be: the others are looked at all the same.
+                self._log.warning("lane not looked at", lane=lane.id.hex(), reason=str(error))
+                continue
             if found is not None:
                 open_lanes.append(found)
         if not open_lanes:
@@ -176,7 +188,7 @@ class SettlingDesk:
             if position is None or position.digest != mark:
                 continue  # blocks are on their way: the next look sees them
             here = [row for row in rows if row.epoch == epoch]
-            here.sort(key=lambda row: -Voucher.from_wire(row.voucher).output)
+            here.sort(key=lambda row: -_read(row.voucher).output)
             epochs.append((position, here))
         if self._role == "verifier":
             await self._notice(lane, epochs, state)
@@ -229,7 +241,7 @@ class SettlingDesk:
         after a notice, and never behind the head; an older one of all three pays meanwhile."""
         mine = 1 if self._role == "verifier" else 0
         for row in rows:
-            voucher = Voucher.from_wire(row.voucher)
+            voucher = _read(row.voucher)
             if not position.owed(voucher)[mine]:
                 return None
             if not row.drafter and not (alone and position.link(voucher) is not Link.BEHIND):
@@ -253,7 +265,7 @@ class SettlingDesk:
         lacking = [
             rows[0]
             for position, rows in epochs
-            if not rows[0].drafter and position.owed(Voucher.from_wire(rows[0].voucher))[1]
+            if not rows[0].drafter and position.owed(_read(rows[0].voucher))[1]
         ]
         escrow = self._contracts.escrow
         if lacking and not state.solo_from:
@@ -265,5 +277,9 @@ class SettlingDesk:
             call, intent = escrow.end_solo(lane), f"end-solo:{lane.id.hex()}:{state.solo_from}"
         else:
             return
-        await trio.to_thread.run_sync(self._sender.send, intent, call)
+        try:
+            await trio.to_thread.run_sync(self._sender.send, intent, call)
+        except ChainError as error:
+            self._log.warning("no notice sent", reason=str(error))
+            return
         self._log.info("lane may settle without its drafter", lane=lane.id.hex(), may=bool(lacking))

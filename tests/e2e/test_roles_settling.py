@@ -20,6 +20,7 @@ from node.roles.lanes import LaneBook
 from node.roles.ports import LaneView
 from node.settling import SettlingDesk, VoucherShelf
 from settlement.chain.contracts import LaneState
+from settlement.chain.errors import ChainError
 from settlement.chain.lanes import Position
 from settlement.records import Lane, Voucher
 from settlement.settler import OpenLane
@@ -31,6 +32,7 @@ class Escrow:
 
     state: LaneState
     sent: list[str] = field(default_factory=list)
+    penniless: bool = False
 
     def lane_state(self, lane: bytes) -> LaneState:
         return self.state
@@ -45,6 +47,8 @@ class Escrow:
         return "end"
 
     def send(self, intent: str, call: str) -> None:
+        if self.penniless:
+            raise ChainError("not enough ether for gas")
         self.sent.append(call)
 
 
@@ -195,3 +199,15 @@ def test_a_lane_is_moved_on_by_what_is_left_of_it() -> None:
         await desk.sign(book.append(desk.rounds[5:8]).rebase(settled))
 
     at_till(64, paid_part(5, story))
+
+
+def test_a_notice_that_cannot_be_sent_keeps_nothing_from_settling() -> None:
+    async def story(desk: Desk) -> None:
+        newest = await desk.sign(desk.book(0, 9))
+        now = made_of(desk, newest.root).made
+        escrow = Escrow(state_of(), penniless=True)
+        found = await settling(desk, escrow, "verifier", now + 4000)._open_lane(desk.lane)
+        assert found is not None
+        assert found.signed.voucher.leaf_count == 5
+
+    at_till(65, paid_part(5, story))

@@ -16,6 +16,7 @@ from node.chainwatch import ChainWatch
 from node.config import ChainConfig
 from node.roles.ports import ChainUnavailable
 from settlement.chain.contracts import LaneState
+from settlement.chain.indexer import Batch, BlockRef
 from settlement.records import Lane
 
 LANE = Lane(b"\x01" * 20, b"\x02" * 20, b"\x03" * 20, b"\x04" * 20, bytes(32))
@@ -29,8 +30,10 @@ class Escrow:
 
     def __init__(self) -> None:
         self.thawed = threading.Event()
+        self.blocks: list[Any] = []
 
-    def lane_state(self, lane: bytes) -> LaneState:
+    def lane_state(self, lane: bytes, block: Any = "latest") -> LaneState:
+        self.blocks.append(block)
         assert self.thawed.wait(20), "nobody thawed the chain"
         return LaneState(reserve=7, thawing=2, thawed_at=0, solo_from=0, epoch=0, position=0)
 
@@ -78,3 +81,15 @@ async def test_calls_left_behind_hold_up_nobody_elses_threads(
         while watch._callers.borrowed_tokens:
             await trio.sleep(0.01)
     assert (await watch.refresh(LANE)).reserve == 7
+
+
+async def test_a_lane_is_as_of_the_block_that_events_were_read_to(
+    watch: ChainWatch, escrow: Escrow
+) -> None:
+    """A reserve from a later block than the watermarks would count a settlement twice, and refuse
+    a client whose reserve is well."""
+    escrow.thawed.set()
+    await watch.refresh(LANE)
+    watch._apply(Batch(None, (), BlockRef(41, b"\x01" * 32)))
+    await watch.refresh(LANE)
+    assert escrow.blocks == ["latest", 41]
