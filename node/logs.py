@@ -8,6 +8,17 @@ import sys
 import structlog
 
 
+class _StandardError:
+    """Standard error as it is at the moment of writing: a program that redirects it, or a test
+    that captures it, must not leave a logger with a closed file."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 def configure(level: str, *, role: str, address: bytes) -> None:
     """Sets up structlog for this process; every line names the role and the operator."""
     number = getattr(logging, level.upper())
@@ -27,7 +38,7 @@ def configure(level: str, *, role: str, address: bytes) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_StandardError()),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(role=role, operator="0x" + address.hex())
