@@ -424,7 +424,7 @@ contract FaultCourt is IFaultCourt, Ownable2Step, ReentrancyGuardTransient {
     }
 
     function _inStakeUnits(address token, uint256 amount) private view returns (uint256) {
-        // INVARIANT: no price makes a proof revert: more than 2**128 is more than there is anyway.
+        // More is more than there is; so no price comes near to making a proof overflow.
         amount = FixedPointMathLib.min(amount, type(uint128).max);
         return amount == 0 ? 0 : escrow.inStakeUnits(token, amount);
     }

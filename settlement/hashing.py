@@ -26,6 +26,7 @@ TAG_STOP_STRING: Final = b"verdraft/stop-string/1"
 TAG_ANNOUNCE: Final = b"verdraft/announce/1"
 TAG_AUDITORS: Final = b"verdraft/auditors/1"
 TAG_AUDIT: Final = b"verdraft/audit/1"
+TAG_SEAL: Final = b"verdraft/seal/1"
 
 
 def keccak256(*parts: bytes) -> bytes:

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {Demands} from "../Demands.sol";
 import {EvidenceDemands} from "../EvidenceDemands.sol";
 import {ModelRegistry} from "../ModelRegistry.sol";
 import {OpeningRule} from "../OpeningRule.sol";
 import {StakeVault} from "../StakeVault.sol";
+import {IDemands} from "../interfaces/IDemands.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {IEvidenceDemands} from "../interfaces/IEvidenceDemands.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
@@ -33,7 +35,7 @@ abstract contract DemandWork is RoundWork {
         _fund(demander, address(demands), 1_000 ether);
     }
 
-    function _demandTerms() internal pure returns (IEvidenceDemands.Terms memory t) {
+    function _demandTerms() internal pure returns (IDemands.Terms memory t) {
         (t.bond, t.lateBps, t.silentBps, t.faultBps, t.rewardBps) = (BOND, 500, 5_000, 5_000, 400);
     }
 
@@ -90,25 +92,25 @@ abstract contract DemandWork is RoundWork {
     }
 
     function _assertBonds() internal view {
-        IEvidenceDemands.Bonds memory b = demands.bonds();
+        IDemands.Bonds memory b = demands.bonds();
         assertEq(token.balanceOf(address(demands)), b.open + b.payable_, "bonds");
         _assertConserved();
     }
 
-    function _stage(bytes32 id) internal view returns (IEvidenceDemands.Stage) {
+    function _stage(bytes32 id) internal view returns (IDemands.Stage) {
         return demands.demandState(id).stage;
     }
 }
 
 contract EvidenceDemandsTermsTest is DemandWork {
-    function _refused(IEvidenceDemands.Terms memory t, string memory what, uint256 value) private {
+    function _refused(IDemands.Terms memory t, string memory what, uint256 value) private {
         vm.prank(owner);
-        vm.expectRevert(abi.encodeWithSelector(EvidenceDemands.BadTerm.selector, what, value));
+        vm.expectRevert(abi.encodeWithSelector(Demands.BadTerm.selector, what, value));
         demands.setTerms(t);
     }
 
     function test_TermsHaveBounds() public {
-        IEvidenceDemands.Terms memory t = _demandTerms();
+        IDemands.Terms memory t = _demandTerms();
         t.bond = 0;
         _refused(t, "bond", 0);
         t = _demandTerms();
@@ -134,14 +136,14 @@ contract EvidenceDemandsTermsTest is DemandWork {
     function test_CounterpartsExist() public {
         IDrawBeacon draws = IDrawBeacon(address(beacon));
         IOpeningRule rule = demands.rule();
-        IEvidenceDemands.Terms memory t = _demandTerms();
-        vm.expectRevert(abi.encodeWithSelector(EvidenceDemands.ZeroAddress.selector, "vault"));
+        IDemands.Terms memory t = _demandTerms();
+        vm.expectRevert(abi.encodeWithSelector(Demands.ZeroAddress.selector, "vault"));
         new EvidenceDemands(owner, IStakeVault(address(0)), escrow, draws, rule, t);
-        vm.expectRevert(abi.encodeWithSelector(EvidenceDemands.ZeroAddress.selector, "escrow"));
+        vm.expectRevert(abi.encodeWithSelector(Demands.ZeroAddress.selector, "escrow"));
         new EvidenceDemands(owner, vault, ILaneEscrow(address(0)), draws, rule, t);
-        vm.expectRevert(abi.encodeWithSelector(EvidenceDemands.ZeroAddress.selector, "beacon"));
+        vm.expectRevert(abi.encodeWithSelector(Demands.ZeroAddress.selector, "beacon"));
         new EvidenceDemands(owner, vault, escrow, IDrawBeacon(address(0)), rule, t);
-        vm.expectRevert(abi.encodeWithSelector(EvidenceDemands.ZeroAddress.selector, "rule"));
+        vm.expectRevert(abi.encodeWithSelector(Demands.ZeroAddress.selector, "rule"));
         new EvidenceDemands(owner, vault, escrow, draws, IOpeningRule(address(0)), t);
     }
 }
@@ -153,22 +155,22 @@ contract EvidenceDemandsTest is DemandWork {
         Records.Lane memory lane = Records.laneOf(s.order);
         vm.startPrank(demander);
         batch.settledAt += 1;
-        vm.expectPartialRevert(EvidenceDemands.NotThisBatch.selector);
+        vm.expectPartialRevert(Demands.NotThisBatch.selector);
         demands.demandLeaf(batch, entries, 1, lane, SEED);
         batch.settledAt -= 1;
         entries[5] ^= 0x01;
-        vm.expectPartialRevert(EvidenceDemands.NotTheseEntries.selector);
+        vm.expectPartialRevert(Demands.NotTheseEntries.selector);
         demands.demandLeaf(batch, entries, 1, lane, SEED);
         entries[5] ^= 0x01;
-        vm.expectPartialRevert(EvidenceDemands.NoSuchEntry.selector);
+        vm.expectPartialRevert(Demands.NoSuchEntry.selector);
         demands.demandLeaf(batch, entries, 2, lane, SEED);
-        vm.expectPartialRevert(EvidenceDemands.NotThisLane.selector);
+        vm.expectPartialRevert(Demands.NotThisLane.selector);
         demands.demandLeaf(batch, entries, 0, lane, SEED);
         // To the last second of the evidence time, and not past it.
         vm.warp(uint256(batch.settledAt) + batch.terms.evidence + 1);
         vm.expectRevert(
             abi.encodeWithSelector(
-                EvidenceDemands.EvidenceOver.selector, batch.settledAt + batch.terms.evidence
+                Demands.EvidenceOver.selector, batch.settledAt + batch.terms.evidence
             )
         );
         demands.demandLeaf(batch, entries, 1, lane, SEED);
@@ -184,18 +186,18 @@ contract EvidenceDemandsTest is DemandWork {
             (IEvidenceDemands.Demand memory d, bytes32 id) = _demand(s);
             vm.prank(stranger);
             demands.answer(d, _answer(s));
-            assertTrue(_stage(id) == IEvidenceDemands.Stage.SHOWN);
-            vm.expectPartialRevert(EvidenceDemands.WrongStage.selector);
+            assertTrue(_stage(id) == IDemands.Stage.SHOWN);
+            vm.expectPartialRevert(Demands.WrongStage.selector);
             demands.answer(d, _answer(s));
             vm.warp(block.timestamp + 10 days);
-            vm.expectPartialRevert(EvidenceDemands.WrongStage.selector);
+            vm.expectPartialRevert(Demands.WrongStage.selector);
             demands.expire(d);
         }
         assertEq(_stakeV(), STAKE);
         assertEq(demands.bondOf(verifier.addr), 3 * BOND);
         demands.pullBond(verifier.addr);
         assertEq(token.balanceOf(beneficiaryV), 3 * BOND, "as its stake would");
-        vm.expectPartialRevert(EvidenceDemands.NothingToPull.selector);
+        vm.expectPartialRevert(Demands.NothingToPull.selector);
         demands.pullBond(verifier.addr);
         _assertBonds();
     }
@@ -216,9 +218,7 @@ contract EvidenceDemandsTest is DemandWork {
         // Nor is a demand that nobody made.
         d.seed = keccak256("an easier token");
         Openings.Opening memory right = _answer(s);
-        vm.expectRevert(
-            abi.encodeWithSelector(EvidenceDemands.WrongStage.selector, IEvidenceDemands.Stage.NONE)
-        );
+        vm.expectRevert(abi.encodeWithSelector(Demands.WrongStage.selector, IDemands.Stage.NONE));
         demands.answer(d, right);
     }
 
@@ -227,24 +227,24 @@ contract EvidenceDemandsTest is DemandWork {
         (IEvidenceDemands.Demand memory d, bytes32 id) = _demand(s);
         uint256 start = block.timestamp;
         vm.warp(start + 1 days);
-        vm.expectPartialRevert(EvidenceDemands.TooEarly.selector);
+        vm.expectPartialRevert(Demands.TooEarly.selector);
         demands.expire(d);
         vm.warp(start + 1 days + 1);
         vm.prank(stranger);
         demands.expire(d);
         assertEq(_stakeV(), STAKE * 95 / 100);
-        assertTrue(_stage(id) == IEvidenceDemands.Stage.LATE);
+        assertTrue(_stage(id) == IDemands.Stage.LATE);
         vm.warp(start + 2 days);
-        vm.expectPartialRevert(EvidenceDemands.TooEarly.selector);
+        vm.expectPartialRevert(Demands.TooEarly.selector);
         demands.expire(d);
         vm.warp(start + 2 days + 1);
         Openings.Opening memory late = _answer(s);
-        vm.expectPartialRevert(EvidenceDemands.TooLate.selector);
+        vm.expectPartialRevert(Demands.TooLate.selector);
         demands.answer(d, late);
         demands.expire(d);
         assertEq(_stakeV(), STAKE * 475 / 1000);
-        assertTrue(_stage(id) == IEvidenceDemands.Stage.SILENT);
-        vm.expectPartialRevert(EvidenceDemands.WrongStage.selector);
+        assertTrue(_stage(id) == IDemands.Stage.SILENT);
+        vm.expectPartialRevert(Demands.WrongStage.selector);
         demands.expire(d);
         // The demander has its bond again and its share, however many strangers called.
         assertEq(demands.bondOf(demander), BOND);
@@ -260,7 +260,7 @@ contract EvidenceDemandsTest is DemandWork {
         demands.expire(d);
         vm.warp(block.timestamp + 1 days - 1);
         demands.answer(d, _answer(s));
-        assertTrue(_stage(id) == IEvidenceDemands.Stage.SHOWN);
+        assertTrue(_stage(id) == IDemands.Stage.SHOWN);
         assertEq(_stakeV(), STAKE * 95 / 100);
         assertEq(demands.bondOf(verifier.addr), BOND);
     }
@@ -286,7 +286,7 @@ contract EvidenceDemandsTest is DemandWork {
         Openings.Opening memory o = _answer(s);
         vm.prank(stranger);
         demands.answer(d, o);
-        assertTrue(_stage(id) == IEvidenceDemands.Stage.FAULTY);
+        assertTrue(_stage(id) == IDemands.Stage.FAULTY);
         assertEq(_stakeV(), STAKE / 2);
         assertEq(demands.bondOf(demander), BOND);
         assertEq(_vestedTo(demander), STAKE / 2 * 400 / 10_000);
@@ -304,7 +304,7 @@ contract EvidenceDemandsTest is DemandWork {
     function test_Audit15_ADemandKeepsItsTerms() public {
         Session memory s = _honest(1);
         (IEvidenceDemands.Demand memory d,) = _demand(s);
-        IEvidenceDemands.Terms memory t = _demandTerms();
+        IDemands.Terms memory t = _demandTerms();
         (t.bond, t.lateBps, t.silentBps) = (1, 9_000, 10_000);
         IStakeVault.Times memory times = _times();
         times.firstDeadline = 1;
@@ -313,7 +313,7 @@ contract EvidenceDemandsTest is DemandWork {
         vault.setTimes(times);
         vm.stopPrank();
         vm.warp(block.timestamp + 1 days);
-        vm.expectPartialRevert(EvidenceDemands.TooEarly.selector);
+        vm.expectPartialRevert(Demands.TooEarly.selector);
         demands.expire(d);
         vm.warp(block.timestamp + 1);
         demands.expire(d);
@@ -367,7 +367,7 @@ contract EvidenceDemandsTest is DemandWork {
         fee.mint(demander, 100 ether);
         vm.startPrank(demander);
         fee.approve(address(over), type(uint256).max);
-        vm.expectPartialRevert(EvidenceDemands.ShortBond.selector);
+        vm.expectPartialRevert(Demands.ShortBond.selector);
         over.demandLeaf(batch, entries, 1, lane, SEED);
         vm.stopPrank();
     }

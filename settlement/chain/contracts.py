@@ -508,9 +508,8 @@ class FaultCourt(Owned):
         return self.transact("pullBond", challenger)
 
 
-class EvidenceDemands(Owned):
-    """Any one position of a settled root, on demand. Demands are passed on as the event Demanded
-    carried them, openings as `draws.opening_of` makes them with the demand's seed and sample 0."""
+class Demands(Owned):
+    """What both kinds of demand have."""
 
     def bond(self) -> int:
         """What a demand takes now."""
@@ -518,6 +517,17 @@ class EvidenceDemands(Owned):
 
     def bond_of(self, account: bytes) -> int:
         return int(self.view("bondOf", account))
+
+    def expire(self, demand: tuple[Any, ...]) -> Call:
+        return self.transact("expire", demand)
+
+    def pull_bond(self, account: bytes) -> Call:
+        return self.transact("pullBond", account)
+
+
+class EvidenceDemands(Demands):
+    """Any one position of a settled root, on demand. Demands are passed on as the event Demanded
+    carried them, openings as `draws.opening_of` makes them with the demand's seed and sample 0."""
 
     def demand_leaf(
         self, batch: tuple[Any, ...], entries: bytes, index: int, lane: Lane, seed: bytes
@@ -527,11 +537,36 @@ class EvidenceDemands(Owned):
     def answer(self, demand: tuple[Any, ...], opening: tuple[Any, ...]) -> Call:
         return self.transact("answer", demand, opening)
 
-    def expire(self, demand: tuple[Any, ...]) -> Call:
-        return self.transact("expire", demand)
 
-    def pull_bond(self, account: bytes) -> Call:
-        return self.transact("pullBond", account)
+class SessionDemands(Demands):
+    """A session's text, sealed to whoever may read it: see `settlement.sealing`."""
+
+    def demand_session(
+        self,
+        session: tuple[Any, ...],
+        batch: tuple[Any, ...],
+        entries: bytes,
+        index: int,
+        key: tuple[int, int],
+    ) -> Call:
+        """`session` is ISessionDemands.SessionCase; `key` a point made for this demand alone."""
+        return self.transact("demandSession", session, batch, entries, index, *key)
+
+    def answer(self, demand: tuple[Any, ...], key: tuple[int, int], sealed: bytes) -> Call:
+        return self.transact("answer", demand, *key, sealed)
+
+    def contest(
+        self, demand: tuple[Any, ...], key: tuple[int, int], sealed: bytes, secret: bytes
+    ) -> Call:
+        """Gives the demand's secret away: only against an answer that is not the text."""
+        number = int.from_bytes(secret, "big")
+        return self.transact("contest", demand, *key, sealed, number)
+
+    def close(self, demand: tuple[Any, ...]) -> Call:
+        return self.transact("close", demand)
+
+    def set_reader(self, reader: bytes, allowed: bool) -> Call:
+        return self.transact("setReader", reader, allowed)
 
 
 @dataclass(frozen=True)
@@ -548,6 +583,7 @@ class Contracts:
     beacon: DrawBeacon
     court: FaultCourt
     demands: EvidenceDemands
+    session_demands: SessionDemands
     round_rule: FaultRule
     tree_rule: FaultRule
     errors: ErrorBook
@@ -576,6 +612,7 @@ class Contracts:
             wrap(DrawBeacon, "DrawBeacon"),
             wrap(FaultCourt, "FaultCourt"),
             wrap(EvidenceDemands, "EvidenceDemands"),
+            wrap(SessionDemands, "SessionDemands"),
             wrap(FaultRule, "RoundRule"),
             wrap(FaultRule, "TreeRule"),
             errors,
@@ -589,7 +626,8 @@ class Contracts:
     def all(self) -> Iterable[Owned]:
         """Every contract that has an owner; the token has its own."""
         holders = (self.vault, self.escrow, self.ledger)
-        return (self.registry, *holders, self.beacon, self.court, self.demands)
+        judges = (self.beacon, self.court, self.demands, self.session_demands)
+        return (self.registry, *holders, *judges)
 
     def rule_of(self, fault: Fault) -> FaultRule:
         """The rule that judges this kind of fault."""

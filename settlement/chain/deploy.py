@@ -133,6 +133,16 @@ def _creations(
             parameters.demands.to_abi(),
         ),
     )
+    yield make(
+        "SessionDemands",
+        lambda known: (
+            owner,
+            known["StakeVault"],
+            known["LaneEscrow"],
+            known["DrawBeacon"],
+            parameters.demands.to_abi(),
+        ),
+    )
     if parameters.timelock_delay:
         # Opens without delay for the one batch that hands everything over; see `timelock`.
         yield _Creation(
@@ -185,7 +195,7 @@ def _wiring(contracts: Contracts) -> Iterator[_Step]:
         lambda: escrow.is_fee_spender(beacon.address),
         lambda: escrow.set_fee_spender(beacon.address, True),
     )
-    for judge in (ledger, beacon, contracts.court, contracts.demands):
+    for judge in (ledger, beacon, contracts.court, contracts.demands, contracts.session_demands):
         yield _Step(
             f"{judge.interface.name} may slash",
             vault,

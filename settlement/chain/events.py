@@ -410,6 +410,27 @@ class AnswerFaulty:
     round: int
 
 
+# ---------------------------------------------------------------- SessionDemands
+
+
+@dataclass(frozen=True)
+class SessionDemanded:
+    id: bytes
+    verifier: bytes
+    demand: tuple[Any, ...]
+    first_until: int
+    second_until: int
+
+
+@dataclass(frozen=True)
+class SessionAnswered:
+    id: bytes
+    key_x: int
+    key_y: int
+    sealed_text: bytes
+    contest_until: int
+
+
 TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
     "ModelRegistry": (ModelRegistered,),
     "StakeVault": (
@@ -462,6 +483,7 @@ TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
     ),
     "FaultCourt": (Filed, FaultProven, BondForfeited, BondPulled),
     "EvidenceDemands": (Demanded, DemandMoved, AnswerFaulty),
+    "SessionDemands": (SessionDemanded, SessionAnswered, DemandMoved),
 }
 
 _STRUCTS: Final[dict[Any, Callable[[Any], Any]]] = {

@@ -86,7 +86,7 @@ class CourtTerms:
 
 @dataclass(frozen=True)
 class DemandTerms:
-    """IEvidenceDemands.Terms without the spans, which are the vault's."""
+    """IDemands.Terms without the spans, which are the vault's."""
 
     bond: int = 10 * _TOKEN  # worth the gas of an answer
     late_bps: int = 500

@@ -76,6 +76,7 @@ def test_what_is_deployed_is_wired(anvil: Anvil, deployed: Path) -> None:
     assert vault.is_slasher(contracts.beacon.address)
     assert vault.is_slasher(contracts.court.address)
     assert vault.is_slasher(contracts.demands.address)
+    assert vault.is_slasher(contracts.session_demands.address)
     assert contracts.court.bond() == DEVNET.court.bond
     assert contracts.demands.bond() == DEVNET.demands.bond
     assert escrow.is_open(contracts.token.address)

@@ -268,6 +268,7 @@ ADMINISTRATIVE = {
     "OwnershipTransferred",
     "ParametersChanged",
     "Paused",
+    "ReaderSet",
     "RewardSet",
     "RoundsExcluded",
     "SeriesFull",
