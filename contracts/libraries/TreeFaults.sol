@@ -101,6 +101,11 @@ library TreeFaults {
             node = Trees.sumNode(e.left.sibling, e.left.sums, e.right.sibling, e.right.sums);
             holds = _addUp(e.left.sums, e.right.sums, e.claimed);
         }
+        // INVARIANT: sums are V's word only where a node above has hashed them. At the top nothing has:
+        // there only what the halves cannot add up to is V's, or what the root makes of them.
+        if (!holds && e.steps.length == 0 && (e.level == 0 || _fit(e.left.sums, e.right.sums))) {
+            revert Evidence.NoFault();
+        }
         // Nodes of that level: leafCount / 2**level, rounded up.
         uint256 width = (uint256(e.settled.leafCount) + (1 << e.level) - 1) >> e.level;
         (bytes32 top, uint256[9] memory total,) =
@@ -179,6 +184,18 @@ library TreeFaults {
     function _equal(uint256[9] memory a, uint256[9] calldata b) private pure returns (bool) {
         for (uint256 i; i < 9; ++i) {
             if (a[i] != b[i]) return false;
+        }
+        return true;
+    }
+
+    /// @dev Whether a + b keeps every lane below 2**63.
+    function _fit(uint256[9] calldata a, uint256[9] calldata b) private pure returns (bool) {
+        uint256 clear = Trees.FIRST_WORD_CLEAR;
+        for (uint256 i; i < 9; ++i) {
+            unchecked {
+                if ((a[i] | b[i] | (a[i] + b[i])) & clear != 0) return false;
+            }
+            clear = Trees.TOP_BITS;
         }
         return true;
     }

@@ -801,6 +801,48 @@ contract FaultCourtProofTest is ProofWork {
         treeRule.treeStep(e);
     }
 
+    /// @dev Nothing has hashed the sums that an accuser puts beside the top: they accuse nobody.
+    function test_F5_SumsBesideTheTopAreTheAccusersOwn() public {
+        // A tree of one leaf.
+        Session memory s = _session(1);
+        _play(s, 4, 2, 3);
+        _seal(s);
+        Evidence.TreeStep memory e = _treeStep(s, 0);
+        assertEq(e.steps.length, 0);
+        e.claimed[0] += 1;
+        vm.expectRevert(Evidence.NoFault.selector);
+        treeRule.treeStep(e);
+        e.claimed[0] -= 1;
+        e.settled.sums[0] += 1; // the root's are V's word
+        assertEq(treeRule.treeStep(e).code, Openings.SUMS);
+
+        // The top node of four, shown as the one node of its level, and of levels above.
+        s = _honest(1);
+        (bytes32[] memory hashes, uint256[9][] memory sums) = _records(s);
+        e = _treeStep(s, 0);
+        e.steps = new Trees.SumStep[](0);
+        e.index = 0;
+        e.left = Trees.SumStep(
+            Trees.sumNode(hashes[0], sums[0], hashes[1], sums[1]), Trees.add(sums[0], sums[1])
+        );
+        e.right = Trees.SumStep(
+            Trees.sumNode(hashes[2], sums[2], hashes[3], sums[3]), Trees.add(sums[2], sums[3])
+        );
+        for (e.level = 2; e.level <= 32; e.level += 15) {
+            e.claimed = Trees.add(e.left.sums, e.right.sums);
+            vm.expectRevert(Evidence.NoFault.selector);
+            treeRule.treeStep(e);
+            e.claimed[3] += 1;
+            vm.expectRevert(Evidence.NoFault.selector);
+            treeRule.treeStep(e);
+        }
+        // Halves that carry cannot be summed by anyone: they are V's.
+        e.level = 2;
+        (e.left.sums[1], e.right.sums[1]) = (1 << 62, 1 << 62);
+        e.settled.top = Trees.sumNode(e.left.sibling, e.left.sums, e.right.sibling, e.right.sums);
+        assertEq(treeRule.treeStep(e).code, Openings.SUMS);
+    }
+
     function _twice(Session memory s, uint256 one, uint256 other)
         private
         pure
