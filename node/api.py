@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,10 +18,12 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 MAX_BODY: Final = 1 << 20
+STALLED: Final = 20.0  # seconds without reading after which a connection is given up
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
 Generate = Callable[[dict[str, Any], Emit], Awaitable[None]]
 
@@ -76,7 +78,7 @@ def application(views: Views) -> Starlette:
             return JSONResponse({"error": f"not JSON: {error}"}, 400)
         if not isinstance(wanted, dict):
             return JSONResponse({"error": "send a JSON object"}, 400)
-        return StreamingResponse(_events(views.generate, wanted), media_type="text/event-stream")
+        return _Events(views.generate, wanted)
 
     routes = [
         Route("/healthz", healthz),
@@ -96,20 +98,42 @@ def _json_view(view: Callable[[], Any]) -> Callable[[Request], Awaitable[Respons
     return endpoint
 
 
-async def _events(generate: Generate, wanted: dict[str, Any]) -> AsyncIterator[str]:
-    """Runs one generation and yields its events; a reader that goes away cancels it."""
-    send, receive = trio.open_memory_channel[Mapping[str, Any]](64)
+class _Events(Response):
+    """One generation as server-sent events; a reader that goes away cancels it.
 
-    async def run() -> None:
-        async with send:
-            await generate(wanted, send.send)
+    Not an async generator: one that is dropped in mid-stream leaves the tasks of its nursery to
+    the collector, and a generation may have to pay for what it got before it ends.
+    """
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        async with receive:
-            async for event in receive:
-                yield f"data: {json.dumps(event)}\n\n"
-        nursery.cancel_scope.cancel()
+    media_type = "text/event-stream"
+
+    def __init__(self, generate: Generate, wanted: dict[str, Any]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._generate, self._wanted = generate, wanted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **head})
+        sink, events = trio.open_memory_channel[Mapping[str, Any]](64)
+
+        async def run() -> None:
+            async with sink:
+                await self._generate(self._wanted, sink.send)
+
+        async def until_gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            nursery.start_soon(until_gone)
+            async for event in events:
+                body = f"data: {json.dumps(event)}\n\n".encode()
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            nursery.cancel_scope.cancel()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -117,6 +141,10 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # The server's writes cannot be cancelled: a reader that stalls would keep a node from
+        # stopping. Connections inherit this.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * STALLED))
     sock.bind((host, port))
     sock.listen(64)
     return sock

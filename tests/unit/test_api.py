@@ -84,3 +84,42 @@ async def test_no_web_page_spends_the_clients_money() -> None:
         page = {"Origin": "https://somewhere.example", "Content-Type": "text/plain"}
         answer = await client.post("/v1/generate", content=b'{"prompt": 1}', headers=page)
         assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("who", ["reader", "server"])
+def test_whoever_breaks_off_a_stream_the_generation_ends_before_the_server(
+    who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it still has to do, such as paying, is done when the port is closed."""
+    done: list[str] = []
+
+    async def generate(wanted: dict[str, Any], emit: api.Emit) -> None:
+        try:
+            while True:
+                await emit({"type": "round", "text": "x" * 100_000})
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.3)
+                done.append("paid")
+
+    async def main() -> None:
+        monkeypatch.setattr(api, "STALLED", 1.0)
+        socket = api.listen("127.0.0.1", 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(api.run, socket, views(generate=generate))
+            slow = await trio.open_tcp_stream("127.0.0.1", socket.getsockname()[1])
+            await slow.send_all(
+                b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            assert await slow.receive_some(10)
+            await trio.sleep(0.3)  # until all buffers are full
+            if who == "reader":
+                await slow.aclose()
+                with trio.fail_after(5):
+                    while not done:
+                        await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert done == ["paid"]
+        socket.close()
+
+    trio.run(main)
