@@ -8,6 +8,7 @@ per committed round, `note` for hand-overs and waits, and at the end `done` or `
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 MAX_BODY: Final = 1 << 20
+MAX_DEPTH: Final = 32
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 STALLED: Final = 20.0  # seconds without reading after which a connection is given up
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
 Generate = Callable[[dict[str, Any], Emit], Awaitable[None]]
@@ -46,6 +49,19 @@ class Views:
     peers: Callable[[], list[dict[str, Any]]]
     generate: Generate | None = None
     extra: Mapping[str, Callable[[], Any]] | None = None
+
+
+def _depth(body: bytes) -> int:
+    """How deep brackets nest outside strings. The parser recurses in C: where some library has
+    raised the recursion limit, a deep body would end the process instead of raising."""
+    depth = most = 0
+    for byte in _STRINGS.sub(b"", body):
+        if byte in b"[{":
+            depth += 1
+            most = max(most, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return most
 
 
 def application(views: Views) -> Starlette:
@@ -73,6 +89,8 @@ def application(views: Views) -> Starlette:
             if len(body) > MAX_BODY:
                 return JSONResponse({"error": f"a request has at most {MAX_BODY} bytes"}, 413)
         try:
+            if _depth(body) > MAX_DEPTH:
+                raise ValueError(f"nested deeper than {MAX_DEPTH}")
             wanted = json.loads(body)
         except (ValueError, RecursionError) as error:
             return JSONResponse({"error": f"not JSON: {error}"}, 400)
