@@ -314,6 +314,8 @@ library Openings {
             finding.drafter = AcceptRule.checkChainDrafter(order, round, o.commit.chainValue);
         }
         uint256 announced = round == 0 ? o.start.firstK : o.previous.nextK;
+        // INVARIANT: D is not to blame for keeping to the order where V announced more.
+        if (announced > order.maxWindow) announced = order.maxWindow;
         uint256 window = _window(o);
         // Fewer only where that many and V's own token reach the end.
         bool short = window < announced && uint256(o.verdict.base) + window + 1 >= order.maxTokens;
