@@ -4,6 +4,14 @@ A pass takes any number of *spans*: some tokens to append to some session's cach
 products run over all spans' tokens at once, attention runs span by span over that span's own cache,
 so nothing is padded and sessions of any length join and leave between passes.
 
+What a model must offer to draft or to verify is `LanguageModel`: `new_cache` for one session by
+itself, `forward` over spans, and, where many sessions are to share a bounded memory, `new_pool`
+(`cache.CachePool`; `paged.BlockPool` here). A pool's caches are passed to `forward` like any other.
+A model without `new_pool` is verified with too: its sessions' tokens are then only counted
+(`cache.CountedPool`). The forward here asks of its caches `reserve(n)` before a pass (all or
+nothing), `append(layer, keys, values)`, which returns the *runs* to attend over, `advance(n)` after
+the last layer, and `truncate(length)`; other models may ask something else of theirs.
+
 Three rearrangements keep Python and memory traffic low and change no result beyond rounding: query,
 key and value (and gate and up) projections are one matrix each; rotary pairs are stored next to
 each other, so that the rotation is one complex product; weights are packed (`linear`).
@@ -21,22 +29,12 @@ import torch
 import torch.nn.functional as F
 
 from node.inference.architecture import Architecture, ModelError
-from node.inference.cache import KVCache
+from node.inference.cache import Cache, KVCache, Run
 from node.inference.linear import Linear
+from node.inference.paged import BlockPool, PagedCache
 
 # A pass is cut into pieces of at most this many rows: bounds the memory that attention scores need.
 PREFILL_CHUNK = 512
-
-
-class Cache(Protocol):
-    """What the engine needs of a session's keys and values."""
-
-    length: int
-
-    @property
-    def bytes(self) -> int: ...
-
-    def truncate(self, length: int) -> None: ...
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Span:
     """Tokens to append to one session, and how many of the last rows to return.
 
     Attributes:
-        cache: made by the same model's `new_cache`.
+        cache: made by the same model's `new_cache` or by a pool of its `new_pool`.
         tokens: at least one id below the vocabulary size.
         rows: 1 <= rows <= len(tokens).
     """
@@ -86,7 +84,9 @@ class LanguageModel(Protocol):
     tier: str
     device: torch.device
 
-    def new_cache(self) -> Cache: ...
+    def new_cache(self) -> Cache:
+        """An empty cache for one session by itself, which grows up to the context length."""
+        ...
 
     def forward(self, spans: Sequence[Span]) -> list[Rows]:
         """Append every span to its cache and return its last rows.
@@ -154,6 +154,13 @@ class LlamaModel:
         a = self.arch
         return KVCache(a.layers, a.kv_heads, a.head_dim, a.context_length, self.dtype, self.device)
 
+    def new_pool(self, tokens: int) -> BlockPool:
+        """Memory for sessions of `tokens` together, in blocks that they can share."""
+        a = self.arch
+        return BlockPool(
+            a.layers, a.kv_heads, a.head_dim, a.context_length, self.dtype, self.device, tokens
+        )
+
     @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> list[Rows]:
         for span in spans:
@@ -208,7 +215,7 @@ class LlamaModel:
             q, k = qk[:, : a.heads], qk[:, a.heads :]
             v = qkv[:, rotated:].unflatten(1, (a.kv_heads, a.head_dim))
             mixed = [
-                _attend(qp, *p.cache.append(number, kp, vp), mask)
+                _attend(qp, p.cache.append(number, kp, vp), mask)
                 for p, qp, kp, vp, mask in zip(
                     chunk, q.split(rows), k.split(rows), v.split(rows), masks, strict=True
                 )
@@ -231,7 +238,7 @@ class _Piece:
     """The part of span number `index` that goes into one chunk."""
 
     index: int
-    cache: KVCache
+    cache: KVCache | PagedCache
     tokens: Sequence[int]
 
 
@@ -265,22 +272,29 @@ def _causal_mask(past: int, rows: int, group: int, like: torch.Tensor) -> torch.
     return mask.triu_(past + 1).repeat(group, 1)
 
 
-def _attend(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
-) -> torch.Tensor:
-    """Grouped-query attention of one span.
+def _attend(q: torch.Tensor, runs: Sequence[Run], mask: torch.Tensor | None) -> torch.Tensor:
+    """Grouped-query attention of one span over its keys and values, wherever they lie.
 
     The queries of a group share their keys, so they are stacked as rows against one matrix instead
-    of copying keys per head.
+    of copying keys per head. Several runs are multiplied one by one and normalised together, so
+    that a table of scattered blocks is not gathered first.
 
     Args:
-        q: [n, heads, dim]; keys, values: [kv_heads, length, dim]; mask as `_causal_mask`.
+        q: [n, heads, dim]; runs: keys and values, [kv_heads, tokens, dim]; mask as `_causal_mask`.
 
     Returns:
         [n, heads * dim].
     """
     n, heads, dim = q.shape
-    kv_heads = len(keys)
+    kv_heads = len(runs[0][0])
     grouped = q.unflatten(1, (kv_heads, heads // kv_heads)).permute(1, 2, 0, 3).flatten(1, 2)
-    out = F.scaled_dot_product_attention(grouped[None], keys[None], values[None], attn_mask=mask)[0]
+    if len(runs) == 1:
+        k, v = runs[0]
+        out = F.scaled_dot_product_attention(grouped[None], k[None], v[None], attn_mask=mask)[0]
+    else:
+        scores = torch.cat([grouped @ k.transpose(1, 2) for k, _ in runs], dim=2) * dim**-0.5
+        if mask is not None:
+            scores += mask
+        weights = scores.float().softmax(dim=2).to(q.dtype).split([k.shape[1] for k, _ in runs], 2)
+        out = torch.stack([w @ v for w, (_, v) in zip(weights, runs, strict=True)]).sum(dim=0)
     return out.unflatten(1, (heads // kv_heads, n)).permute(2, 0, 1, 3).reshape(n, heads * dim)

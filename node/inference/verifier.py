@@ -1,8 +1,11 @@
 """The verifier: one target pass over a window, decided by the integer rules of `acceptance`.
 
-Several sessions share one model. `verify_batch` runs their windows in one pass; each request fails
-or succeeds on its own. A session's cache always lacks exactly the last committed token, which is
-fed with the next window: so a full accept, a reject at any place and K = 0 are the same case.
+Several sessions share one model and one bounded memory. `verify_batch` runs their windows in one
+pass; each request fails or succeeds on its own. A session's cache always lacks exactly the last
+committed token, which is fed with the next window: so a full accept, a reject at any place and
+K = 0 are the same case. A prompt is run in pieces, in the same passes as others' windows, so that a
+long one holds up nobody for longer than a piece; what another session of the same client has run
+already is shared (`paged`).
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from node.inference.architecture import ModelError
-from node.inference.cache import ContextOverflow
+from node.inference.cache import Cache, CachePool, ContextOverflow, CountedPool, PoolFull
 from node.inference.fingerprint import Projection
-from node.inference.model import Cache, LanguageModel, Rows, Span, check_tokens
+from node.inference.model import PREFILL_CHUNK, LanguageModel, Rows, Span, check_tokens
 from node.inference.params import History, SamplingParams
 from node.inference.proposal import Draft, ProposalError, VerifyOutcome, VerifyRequest
 from node.inference.rows import target_rows
@@ -59,7 +62,7 @@ class TargetSession:
     history: History
     scanner: StopScanner
     projection: Projection
-    reserved: int
+    salt: bytes
     ended: bool = False
     closed: bool = field(default=False, compare=False)
 
@@ -67,6 +70,11 @@ class TargetSession:
     def position(self) -> int:
         """Output tokens so far, absolute over hand-overs: the base of the next round."""
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def prefilling(self) -> int:
+        """Tokens to run before the first window: of a prompt, or of an output handed over."""
+        return 0 if self.closed else max(len(self.tokens) - 1 - self.cache.length, 0)
 
     @property
     def remaining(self) -> int:
@@ -81,7 +89,7 @@ class Verifier:
         model: over the whole vocabulary.
         tokenizer: needed only for stop strings.
         max_sessions: open at once.
-        max_tokens: prompt and output, reserved over all open sessions: bounds the caches' memory.
+        max_tokens: prompt and output, over all open sessions: bounds the caches' memory.
         clock: seconds, for the timings in outcomes.
     """
 
@@ -99,7 +107,11 @@ class Verifier:
         self.model = model
         self.tokenizer = tokenizer
         self.max_sessions = max_sessions
-        self.max_tokens = max_tokens
+        self.pool: CachePool
+        if hasattr(model, "new_pool"):
+            self.pool = model.new_pool(max_tokens)
+        else:
+            self.pool = CountedPool(model.new_cache, max_tokens)
         self._clock = clock
         self._open: dict[bytes, TargetSession] = {}
 
@@ -109,7 +121,8 @@ class Verifier:
 
     @property
     def reserved_tokens(self) -> int:
-        return sum(session.reserved for session in self._open.values())
+        """Tokens of room that the open sessions hold, of `pool.tokens`."""
+        return self.pool.used
 
     def open(
         self,
@@ -120,8 +133,32 @@ class Verifier:
         *,
         seed: bytes,
         output_ids: Sequence[int] = (),
+        salt: bytes = b"",
     ) -> TargetSession:
-        """Admit a session and run its prompt.
+        """`admit` a session and run its prompt; errors as there."""
+        session = self.admit(
+            session_id, prompt_ids, params, stops, seed=seed, output_ids=output_ids, salt=salt
+        )
+        try:
+            while session.prefilling:
+                self.verify_batch([], [session])
+        except BaseException:
+            self.close(session)
+            raise
+        return session
+
+    def admit(
+        self,
+        session_id: bytes,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        stops: StopRules,
+        *,
+        seed: bytes,
+        output_ids: Sequence[int] = (),
+        salt: bytes = b"",
+    ) -> TargetSession:
+        """Set a session's memory aside. Its prompt is then run by `verify_batch`.
 
         Args:
             session_id: not open already.
@@ -129,6 +166,9 @@ class Verifier:
             stops: its ids should include the model's end-of-sequence ids.
             seed: S, 32 bytes.
             output_ids: output committed before a hand-over; positions go on from there.
+            salt: beginnings of texts are shared only among sessions of one salt. Whether a prompt
+                is answered early tells who shares it that somebody has asked it before, so
+                sessions of different clients should have different ones.
 
         Raises:
             VerifierFull: no room now.
@@ -150,27 +190,29 @@ class Verifier:
             raise VerifierError(f"session 0x{session_id.hex()} is open already")
         if len(seed) != 32:
             raise VerifierError(f"a seed has 32 bytes, not {len(seed)}")
-        if self.sessions >= self.max_sessions or self.reserved_tokens + need > self.max_tokens:
-            raise VerifierFull(
-                f"{self.sessions} sessions with {self.reserved_tokens} tokens are open; this one "
-                f"needs {need} of {self.max_tokens}"
-            )
+        if self.sessions >= self.max_sessions:
+            raise VerifierFull(f"{self.sessions} sessions are open, the most that are served here")
+        history = History(prompt_ids, output_ids)
+        scanner = self._scanner(stops, output_ids)
+        text = [*prompt_ids, *output_ids]
+        try:
+            cache = self.pool.open(text, need, salt)
+        except PoolFull as error:
+            raise VerifierFull(f"{error} beside {self.sessions} open sessions") from None
         session = TargetSession(
             session_id,
-            [*prompt_ids, *output_ids],
+            text,
             len(prompt_ids),
             params,
             seed,
             stops,
             terms_of(params, stops),
-            self.model.new_cache(),
-            History(prompt_ids, output_ids),
-            self._scanner(stops, output_ids),
+            cache,
+            history,
+            scanner,
             Projection(seed, self.model.hidden_size),
-            need,
+            salt,
         )
-        if len(session.tokens) > 1:
-            self.model.forward([Span(session.cache, session.tokens[:-1])])
         self._open[session_id] = session
         return session
 
@@ -182,9 +224,17 @@ class Verifier:
         return outcome
 
     def verify_batch(
-        self, work: Sequence[tuple[TargetSession, VerifyRequest]]
+        self,
+        work: Sequence[tuple[TargetSession, VerifyRequest]],
+        prefill: Sequence[TargetSession] = (),
+        prefill_rows: int = PREFILL_CHUNK,
     ) -> list[VerifyOutcome | ValueError]:
         """One target pass over the windows of several sessions, no session twice.
+
+        Args:
+            prefill: sessions of which a piece of the prompt runs in the same pass, none of them in
+                `work`; who is first gets the rows.
+            prefill_rows: of all pieces together.
 
         Returns:
             In order, what each emitted, or why its request was refused: StaleDraft, ProposalError
@@ -204,14 +254,31 @@ class Verifier:
             missing = session.tokens[session.cache.length :]
             window = [*missing, *request.draft.tokens]
             spans[index] = Span(session.cache, window, len(request.draft) + 1)
-        if spans:
+        pieces = self._pieces(prefill, prefill_rows)
+        if spans or pieces:
             start = self._clock()
-            rows = self.model.forward(list(spans.values()))
+            rows = self.model.forward([*spans.values(), *(span for _, span in pieces)])
             shared = self._clock() - start
-            for (index, span), row in zip(spans.items(), rows, strict=True):
+            for session, _ in pieces:
+                if not session.prefilling:
+                    self.pool.publish(session.cache, session.tokens, session.salt)
+            for (index, span), row in zip(spans.items(), rows[: len(spans)], strict=True):
                 session, request = work[index]
                 results[index] = self._decide(session, request, row, span.rows, shared)
         return [results[index] for index in range(len(work))]
+
+    def _pieces(
+        self, sessions: Sequence[TargetSession], rows: int
+    ) -> list[tuple[TargetSession, Span]]:
+        pieces = []
+        for session in sessions:
+            start = 0 if session.closed else session.cache.length
+            count = min(session.prefilling, rows)
+            if count:
+                piece = session.tokens[start : start + count]
+                pieces.append((session, Span(session.cache, piece)))
+                rows -= count
+        return pieces
 
     def rollback(self, session: TargetSession, position: int) -> None:
         """Forget the output from `position` on, as if it had never been verified.
@@ -232,9 +299,14 @@ class Verifier:
 
     def close(self, session: TargetSession) -> None:
         """Free the session's memory; closing twice is harmless."""
+        if session.closed:
+            return
         if self._open.get(session.session_id) is session:
             del self._open[session.session_id]
         session.closed = True
+        # A client that goes on with the conversation sends this text back as its prompt.
+        self.pool.publish(session.cache, session.tokens, session.salt)
+        self.pool.release(session.cache)
         session.cache = None  # type: ignore[assignment]  # frees the store though a handle lives on
 
     def _scanner(self, stops: StopRules, output_ids: Sequence[int]) -> StopScanner:

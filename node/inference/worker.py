@@ -1,14 +1,15 @@
 """One inference worker per device: torch runs in one thread at a time, the event loop never waits.
 
 Requests that come while a pass is running are verified together in the next one: whoever gets the
-device first takes along everyone who waits. There is no background task to start or stop.
+device first takes along everyone who waits. There is no background task to start or stop. Prompts
+are run piece by piece in the same passes.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
 
@@ -16,6 +17,9 @@ from node.inference.proposal import VerifyOutcome, VerifyRequest
 
 if TYPE_CHECKING:
     from node.inference.verifier import TargetSession, Verifier
+
+# Rows of prompts in a pass that nobody else waits for (as `model.PREFILL_CHUNK`; no torch here).
+PREFILL_CHUNK: Final = 512
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,9 +30,10 @@ class WorkerBusy(RuntimeError):
 
 
 class _Ticket:
-    """One waiting request. `taken` once it is part of a pass, which cannot be undone."""
+    """One waiting request, or (None) a piece of a session's prompt. `taken` once it is part of a
+    pass, which cannot be undone."""
 
-    def __init__(self, session: TargetSession, request: VerifyRequest) -> None:
+    def __init__(self, session: TargetSession, request: VerifyRequest | None) -> None:
         self.session = session
         self.request = request
         self.taken = False
@@ -43,21 +48,34 @@ class InferenceWorker:
         threads: torch's threads for one operation; 1 unless the machine is idle otherwise.
         max_batch: sessions verified in one pass.
         max_waiting: requests waiting before more are refused.
+        prefill_rows: rows of prompts in a pass that others wait for. More fill a prompt sooner and
+            hold the others' tokens up longer.
     """
 
-    def __init__(self, *, threads: int = 1, max_batch: int = 16, max_waiting: int = 256) -> None:
-        if threads < 1 or max_batch < 1 or max_waiting < 1:
-            raise ValueError(f"threads {threads}, batch {max_batch}, waiting {max_waiting}: >= 1")
+    def __init__(
+        self,
+        *,
+        threads: int = 1,
+        max_batch: int = 16,
+        max_waiting: int = 256,
+        prefill_rows: int = 64,
+    ) -> None:
+        if min(threads, max_batch, max_waiting, prefill_rows) < 1:
+            raise ValueError(
+                f"threads {threads}, batch {max_batch}, waiting {max_waiting}, prefill rows "
+                f"{prefill_rows}: at least 1"
+            )
         self.threads = threads
         self.max_batch = max_batch
         self.max_waiting = max_waiting
+        self.prefill_rows = prefill_rows
         self._device = trio.CapacityLimiter(1)
         self._thread = trio.CapacityLimiter(1)
         self._waiting: list[tuple[Verifier, _Ticket]] = []
 
     @property
     def waiting(self) -> int:
-        """Verify requests not yet in a pass."""
+        """Requests and pieces of prompts not yet in a pass."""
         return len(self._waiting)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -78,6 +96,24 @@ class InferenceWorker:
             with trio.CancelScope(shield=True):
                 return await self._in_thread(lambda: function(*args, **kwargs))
 
+    async def open(self, verifier: Verifier, *args: Any, **kwargs: Any) -> TargetSession:
+        """`Verifier.admit`, then its prompt, in pieces and together with others' windows.
+
+        Cancelled or failing on the way, the session is closed.
+
+        Raises:
+            WorkerBusy: too many wait already. Otherwise as `Verifier.admit`.
+        """
+        session = await self.call(verifier.admit, *args, **kwargs)
+        try:
+            while session.prefilling:
+                await self._queued(verifier, _Ticket(session, None))
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self.finish(verifier.close, session)
+            raise
+        return session
+
     async def verify(
         self, verifier: Verifier, session: TargetSession, request: VerifyRequest
     ) -> VerifyOutcome:
@@ -90,9 +126,14 @@ class InferenceWorker:
         Raises:
             WorkerBusy: too many wait already. Otherwise as `Verifier.verify`.
         """
+        outcome = await self._queued(verifier, _Ticket(session, request))
+        assert outcome is not None
+        return outcome
+
+    async def _queued(self, verifier: Verifier, ticket: _Ticket) -> VerifyOutcome | None:
+        """Wait for a pass that takes the ticket; None for a piece of a prompt."""
         if len(self._waiting) >= self.max_waiting:
             raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
-        ticket = _Ticket(session, request)
         entry = (verifier, ticket)
         self._waiting.append(entry)
         try:
@@ -107,31 +148,43 @@ class InferenceWorker:
                 await ticket.done.wait()
         if isinstance(ticket.result, BaseException):
             raise ticket.result
-        assert ticket.result is not None
         return ticket.result
 
     async def _run_pass(self, verifier: Verifier, leader: _Ticket) -> None:
         """Take the leader and who else fits, verify, and hand out the results."""
         batch: list[_Ticket] = []
-        rest: list[tuple[Verifier, _Ticket]] = []
+        pieces: list[_Ticket] = []
         sessions: set[int] = set()
         mine = [leader, *(t for v, t in self._waiting if v is verifier and t is not leader)]
+        windows = any(ticket.request is not None for ticket in mine)
+        room = self.prefill_rows if windows else PREFILL_CHUNK
         for ticket in mine:
-            if len(batch) < self.max_batch and id(ticket.session) not in sessions:
-                sessions.add(id(ticket.session))
-                ticket.taken = True
+            if id(ticket.session) in sessions:
+                continue
+            if ticket.request is not None and len(batch) < self.max_batch:
                 batch.append(ticket)
-        rest = [(v, t) for v, t in self._waiting if not t.taken]
-        self._waiting = rest
-        work = [(ticket.session, ticket.request) for ticket in batch]
+            elif ticket.request is None and room > 0:
+                room -= ticket.session.prefilling
+                pieces.append(ticket)
+            else:
+                continue
+            sessions.add(id(ticket.session))
+            ticket.taken = True
+        self._waiting = [(v, t) for v, t in self._waiting if not t.taken]
+        work = [(t.session, t.request) for t in batch if t.request is not None]
+        prefill = [ticket.session for ticket in pieces]
+        rows = self.prefill_rows if windows else PREFILL_CHUNK
         results: list[VerifyOutcome | ValueError] | BaseException
         try:
             with trio.CancelScope(shield=True):
-                results = await self._in_thread(lambda: verifier.verify_batch(work))
+                results = await self._in_thread(lambda: verifier.verify_batch(work, prefill, rows))
         except BaseException as error:  # out of memory, a device error: everyone here learns it
             results = error
-        for index, ticket in enumerate(batch):
-            ticket.result = results if isinstance(results, BaseException) else results[index]
+        for index, ticket in enumerate([*batch, *pieces]):
+            if isinstance(results, BaseException):
+                ticket.result = results
+            elif index < len(batch):
+                ticket.result = results[index]
             ticket.done.set()
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

@@ -32,14 +32,17 @@ class WorkerTarget:
         stops: Sequence[str],
         output: Sequence[int],
     ) -> TargetSession:
-        return await self._worker.call(
-            self._verifier.open,
+        return await self._worker.open(
+            self._verifier,
             session_id,
             prompt,
             SamplingParams.from_order(order),
             stop_rules(order, stops),
             seed=seed,
             output_ids=output,
+            # One client's sessions may share what they begin with; how fast an answer comes must
+            # tell nobody what others ask.
+            salt=order.client,
         )
 
     async def verify(

@@ -77,6 +77,10 @@ class InThread:
 
     finish = call
 
+    async def open(self, verifier: Verifier, *args: Any, **kwargs: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return verifier.open(*args, **kwargs)
+
     async def verify(self, verifier: Verifier, session: Any, request: Any) -> Any:
         await trio.lowlevel.checkpoint()
         return verifier.verify(session, request)

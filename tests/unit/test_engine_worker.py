@@ -32,11 +32,11 @@ class Gate:
     def __getattr__(self, name):
         return getattr(self.verifier, name)
 
-    def verify_batch(self, work):
+    def verify_batch(self, work, *prefill):
         self.batches.append(len(work))
         self.entered.set()
         assert self.released.wait(10)
-        return self.verifier.verify_batch(work)
+        return self.verifier.verify_batch(work, *prefill)
 
 
 async def entered(gate):
@@ -194,7 +194,7 @@ async def test_a_full_queue_is_refused():
 
 async def test_a_failing_pass_is_everybodys_and_the_worker_goes_on():
     class Broken:
-        def verify_batch(self, work):
+        def verify_batch(self, work, *prefill):
             raise MemoryError("out of device memory")
 
     worker = InferenceWorker()
