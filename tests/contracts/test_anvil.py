@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -120,3 +121,22 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state not in "ZX"
+
+
+def test_a_saved_state_larger_than_a_request_may_be_is_started_from(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    codes = {f"0x{at:040x}": "0x" + noise.randbytes(700_000).hex() for at in range(1000, 1003)}
+    with Anvil() as chain:
+        for account, code in codes.items():
+            chain.rpc("anvil_setCode", account, code)
+        chain.rpc("anvil_mine", "0x3")
+        # Why there is a file at all: refused, or cut off while it is still being sent.
+        with pytest.raises((RpcFailed, NodeUnreachable)):
+            chain.rpc("anvil_loadState", chain.rpc("anvil_dumpState"))
+        state, height = chain.save_state(tmp_path), chain.block_number
+        tip = chain.rpc("eth_getBlockByNumber", hex(height), False)["hash"]
+    with Anvil(overrides={"load-state": str(state)}) as chain:
+        assert chain.block_number == height
+        assert chain.rpc("eth_getBlockByNumber", hex(height), False)["hash"] == tip
+        for account, code in codes.items():
+            assert chain.rpc("eth_getCode", account, "latest") == code

@@ -241,18 +241,17 @@ def test_the_chain_stops_answering_for_a_while(net: Live) -> None:
     net.await_paid()
 
 
-def test_the_chain_is_killed_and_started_from_its_state(net: Live) -> None:
+def test_the_chain_is_killed_and_started_from_its_state(net: Live, tmp_path: Path) -> None:
     world = net.world
     done = net.ask(max_tokens=TOKENS)
     eventually("it is settled", lambda: net.paid() == net.owed())
-    state, port = world.anvil.rpc("anvil_dumpState"), int(world.anvil.url.rsplit(":", 1)[1])
+    state, port = world.anvil.save_state(tmp_path), int(world.anvil.url.rsplit(":", 1)[1])
     os.kill(world.anvil.pid, signal.SIGKILL)
     world.anvil.stop()
     # Signed while nobody can settle it, if the payees let it come to that.
     with suppress(GenerationFailed):
         net.ask(max_tokens=12)
-    world.anvil = Anvil(overrides={"port": port}).start()
-    world.anvil.rpc("anvil_loadState", state)
+    world.anvil = Anvil(overrides={"port": port, "load-state": str(state)}).start()
     for running in net.fleet.running.values():
         assert running.process.poll() is None
         eventually(
