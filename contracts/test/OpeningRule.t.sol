@@ -518,6 +518,35 @@ contract OpeningRuleFaultTest is OpeningWork {
         assertEq(Openings.faultOf(Openings.WINDOW_DRAFTER), 4);
     }
 
+    /// @dev V announces twenty where the order allows eight: eight are right, then and later, and
+    /// nobody is to blame; seven are not, and are D's; nine are V's, who took them.
+    function test_AnnouncingMoreThanTheOrderAllowsBlamesNoDrafter() public view {
+        Session memory s = _session(Records.MODE_REJECTION);
+        assertEq(s.order.maxWindow, 8);
+        s.start.firstK = 20;
+        _play(s, 8, 8, 20);
+        _play(s, 8, 2, 20);
+        _seal(s);
+        for (uint256 round; round < 2; ++round) {
+            Openings.Finding memory found = _judge(s, round, 0);
+            assertEq(found.drafter, 0, "D kept to the order");
+            assertEq(found.verifier, 0, "what was announced is no fault of its own");
+        }
+        _assertWindowOf(7, 0, Openings.WINDOW_DRAFTER);
+        _assertWindowOf(9, Openings.WINDOW_VERIFIER, 0);
+    }
+
+    /// @dev Round 1 with so many drafts, twenty announced.
+    function _assertWindowOf(uint16 window, uint8 byVerifier, uint8 byDrafter) private view {
+        Session memory s = _session(Records.MODE_REJECTION);
+        _play(s, 4, 4, 20);
+        _play(s, window, 1, 4);
+        _seal(s);
+        Openings.Finding memory found = _judge(s, 1, 0);
+        assertEq(found.verifier, byVerifier, "V's window");
+        assertEq(found.drafter, byDrafter, "D's window");
+    }
+
     /// @dev Each is judged for itself.
     function test_BothMayBeGuilty() public view {
         Session memory s = _honest(Records.MODE_REJECTION);
