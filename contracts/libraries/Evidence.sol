@@ -170,7 +170,7 @@ library Evidence {
 
     /// @notice What a proof establishes. Losses in units of `token`.
     struct Ruling {
-        uint8 fault; // 1 to 5
+        uint8 fault; // 1 to 5, or 9
         uint8 code;
         bool drafter; // else the verifier
         address guilty;

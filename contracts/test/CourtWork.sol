@@ -4,6 +4,7 @@ pragma solidity ^0.8.30;
 import {FaultCourt} from "../FaultCourt.sol";
 import {RoundRule} from "../RoundRule.sol";
 import {TreeRule} from "../TreeRule.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {IFaultCourt} from "../interfaces/IFaultCourt.sol";
 import {IRoundRule} from "../interfaces/IRoundRule.sol";
@@ -40,8 +41,8 @@ abstract contract CourtWork is RoundWork {
         _fund(copier, address(court), 1_000 ether);
     }
 
-    function _courtTerms() internal pure returns (IFaultCourt.Terms memory) {
-        return IFaultCourt.Terms({
+    function _courtTerms() internal pure returns (ICourt.Terms memory) {
+        return ICourt.Terms({
             bond: BOND, delay: 3, window: 100, faultBps: 5_000, rewardBps: 2_500, victimBps: 2_500
         });
     }
@@ -308,7 +309,7 @@ abstract contract CourtWork is RoundWork {
 
     /// @dev The court holds what its books say, and the vault with it.
     function _assertBonds() internal view {
-        IFaultCourt.Bonds memory b = court.bonds();
+        ICourt.Bonds memory b = court.bonds();
         assertEq(token.balanceOf(address(court)), b.open + b.payable_ + b.burning, "bonds");
         _assertConserved();
     }

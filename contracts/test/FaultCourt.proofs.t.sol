@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {ICourt} from "../interfaces/ICourt.sol";
 import {IFaultCourt} from "../interfaces/IFaultCourt.sol";
 import {IStakeVault} from "../interfaces/IStakeVault.sol";
 import {AcceptRule} from "../libraries/AcceptRule.sol";
@@ -18,7 +19,7 @@ abstract contract ProofWork is CourtWork {
     {
         vm.expectEmit(true, true, true, false, address(court));
         IStakeVault.Slashed memory any;
-        emit IFaultCourt.FaultProven(fault, guilty, challenger, code, startHash, round, any);
+        emit ICourt.FaultProven(fault, guilty, challenger, code, startHash, round, any);
     }
 
     function _assertRuling(

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {Court} from "../Court.sol";
 import {FaultCourt} from "../FaultCourt.sol";
 import {ModelRegistry} from "../ModelRegistry.sol";
 import {StakeVault} from "../StakeVault.sol";
+import {ICourt} from "../interfaces/ICourt.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {IFaultCourt} from "../interfaces/IFaultCourt.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
@@ -23,14 +25,14 @@ contract FaultCourtOwnerTest is CourtWork {
         court.setTerms(_courtTerms());
     }
 
-    function _refused(IFaultCourt.Terms memory t, string memory what, uint256 value) private {
+    function _refused(ICourt.Terms memory t, string memory what, uint256 value) private {
         vm.prank(owner);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.BadTerm.selector, what, value));
+        vm.expectRevert(abi.encodeWithSelector(Court.BadTerm.selector, what, value));
         court.setTerms(t);
     }
 
     function test_TermsHaveBounds() public {
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         t.bond = 0;
         _refused(t, "bond", 0);
         t = _courtTerms();
@@ -54,17 +56,17 @@ contract FaultCourtOwnerTest is CourtWork {
     }
 
     function test_CounterpartsExist() public {
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         IDrawBeacon draws = IDrawBeacon(address(beacon));
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.ZeroAddress.selector, "escrow"));
+        vm.expectRevert(abi.encodeWithSelector(Court.ZeroAddress.selector, "escrow"));
         new FaultCourt(owner, vault, ILaneEscrow(address(0)), draws, roundRule, treeRule, t);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.ZeroAddress.selector, "vault"));
+        vm.expectRevert(abi.encodeWithSelector(Court.ZeroAddress.selector, "vault"));
         new FaultCourt(owner, IStakeVault(address(0)), escrow, draws, roundRule, treeRule, t);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.ZeroAddress.selector, "beacon"));
+        vm.expectRevert(abi.encodeWithSelector(Court.ZeroAddress.selector, "beacon"));
         new FaultCourt(owner, vault, escrow, IDrawBeacon(address(0)), roundRule, treeRule, t);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.ZeroAddress.selector, "roundRule"));
+        vm.expectRevert(abi.encodeWithSelector(Court.ZeroAddress.selector, "roundRule"));
         new FaultCourt(owner, vault, escrow, draws, IRoundRule(address(0)), treeRule, t);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.ZeroAddress.selector, "treeRule"));
+        vm.expectRevert(abi.encodeWithSelector(Court.ZeroAddress.selector, "treeRule"));
         new FaultCourt(owner, vault, escrow, draws, roundRule, ITreeRule(address(0)), t);
     }
 }
@@ -78,22 +80,22 @@ contract FaultCourtFilingTest is CourtWork {
         Evidence.DraftPair memory e = _draftPair(_honest(1), 1);
         bytes32 commitment = court.commitmentOf(keccak256(_question(e)), challenger, SALT);
         vm.expectEmit(address(court));
-        emit IFaultCourt.Filed(challenger, commitment, BOND, 1_003, 1_103);
+        emit ICourt.Filed(challenger, commitment, BOND, 1_003, 1_103);
         _fileAs(challenger, _question(e));
         assertEq(court.bonds().open, BOND);
         assertEq(token.balanceOf(address(court)), BOND);
         vm.prank(challenger);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.AlreadyFiled.selector, commitment));
+        vm.expectRevert(abi.encodeWithSelector(Court.AlreadyFiled.selector, commitment));
         court.file(commitment);
 
         // Harsher terms, and another reward, are for filings to come.
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         (t.bond, t.delay, t.faultBps, t.rewardBps) = (77 ether, 1, 10_000, 0);
         vm.prank(owner);
         court.setTerms(t);
         vm.roll(1_002);
         vm.prank(challenger);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.TooEarly.selector, 1_003));
+        vm.expectRevert(abi.encodeWithSelector(Court.TooEarly.selector, 1_003));
         court.proveDraftTwice(e, SALT);
         vm.roll(1_003);
         vm.prank(challenger);
@@ -112,7 +114,7 @@ contract FaultCourtFilingTest is CourtWork {
         vm.prank(stranger);
         assertEq(court.pullBond(challenger), BOND);
         assertEq(token.balanceOf(challenger), before + BOND);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.NothingToPull.selector, challenger));
+        vm.expectRevert(abi.encodeWithSelector(Court.NothingToPull.selector, challenger));
         court.pullBond(challenger);
         _assertBonds();
     }
@@ -133,16 +135,16 @@ contract FaultCourtFilingTest is CourtWork {
         Evidence.DraftPair memory e = _draftPair(_honest(1), 1);
         bytes memory question = _question(e);
         vm.prank(challenger);
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.proveDraftTwice(e, SALT);
         _ready(question);
         // Another salt, another kind of proof, another order of the same two drafts.
         vm.startPrank(challenger);
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.proveDraftTwice(e, keccak256("another salt"));
         (e.one, e.oneSignature, e.other, e.otherSignature) =
         (e.other, e.otherSignature, e.one, e.oneSignature);
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.proveDraftTwice(e, SALT);
         vm.stopPrank();
         assertEq(_stakeD(), STAKE);
@@ -152,20 +154,20 @@ contract FaultCourtFilingTest is CourtWork {
         Evidence.DraftPair memory e = _draftPair(_honest(1), 1);
         bytes32 commitment = _fileAs(challenger, _question(e));
         vm.roll(1_103);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.StillOpen.selector, 1_103));
+        vm.expectRevert(abi.encodeWithSelector(Court.StillOpen.selector, 1_103));
         court.forfeit(challenger, commitment);
         vm.roll(1_104);
         vm.prank(challenger);
-        vm.expectRevert(abi.encodeWithSelector(FaultCourt.TooLate.selector, 1_103));
+        vm.expectRevert(abi.encodeWithSelector(Court.TooLate.selector, 1_103));
         court.proveDraftTwice(e, SALT);
         court.forfeit(challenger, commitment);
         assertEq(court.bonds().burning, BOND);
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.forfeit(challenger, commitment);
         uint256 dead = token.balanceOf(court.DEAD());
         assertEq(court.burn(), BOND);
         assertEq(token.balanceOf(court.DEAD()), dead + BOND);
-        vm.expectRevert(FaultCourt.NothingToBurn.selector);
+        vm.expectRevert(Court.NothingToBurn.selector);
         court.burn();
         _assertBonds();
         // Filed anew, it counts: time has used up the filing, not the fault.
@@ -204,13 +206,13 @@ contract FaultCourtAuditTest is CourtWork {
         bytes32 commitment = court.commitmentOf(keccak256(question), challenger, SALT);
         // The copier has seen commitment, evidence and salt before they are mined.
         vm.startPrank(copier);
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.proveVerdictTwice(e, SALT);
         court.file(commitment);
         court.file(court.commitmentOf(keccak256(question), copier, SALT));
-        vm.expectPartialRevert(FaultCourt.NotFiled.selector);
+        vm.expectPartialRevert(Court.NotFiled.selector);
         court.proveVerdictTwice(e, keccak256("any other"));
-        vm.expectPartialRevert(FaultCourt.TooEarly.selector);
+        vm.expectPartialRevert(Court.TooEarly.selector);
         court.proveVerdictTwice(e, SALT);
         vm.stopPrank();
         vm.prank(challenger);
@@ -273,7 +275,7 @@ contract FaultCourtAuditTest is CourtWork {
         uint16 faultBps,
         uint128 stakePrice
     ) public {
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         t.rewardBps = uint16(bound(rewardBps, 0, 5_000));
         t.victimBps = 5_000 - t.rewardBps;
         t.faultBps = uint16(bound(faultBps, 1, 10_000));
@@ -473,10 +475,10 @@ contract FaultCourtAuditTest is CourtWork {
 
     /// @dev 19. Accusing is never free, however small the stake token's unit.
     function test_Audit19_NoDustBonds() public {
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         t.bond = 0;
         vm.prank(owner);
-        vm.expectPartialRevert(FaultCourt.BadTerm.selector);
+        vm.expectPartialRevert(Court.BadTerm.selector);
         court.setTerms(t);
         vm.prank(stranger);
         vm.expectRevert(); // no token, no filing
@@ -487,10 +489,10 @@ contract FaultCourtAuditTest is CourtWork {
     /// @dev 15. Terms of another time do not reach a filing; 27. nor is a window too short to be
     /// mined in.
     function test_Audit27_AWindowOutlastsAFullBlock() public {
-        IFaultCourt.Terms memory t = _courtTerms();
+        ICourt.Terms memory t = _courtTerms();
         t.window = court.MIN_WINDOW() - 1;
         vm.prank(owner);
-        vm.expectPartialRevert(FaultCourt.BadTerm.selector);
+        vm.expectPartialRevert(Court.BadTerm.selector);
         court.setTerms(t);
     }
 }
@@ -511,13 +513,13 @@ contract FaultCourtTokenTest is CourtWork {
         hook.mint(challenger, 100 ether);
         vm.startPrank(challenger);
         hook.approve(address(over), type(uint256).max);
-        hook.arm(address(over), abi.encodeCall(FaultCourt.file, (keccak256("inner"))));
+        hook.arm(address(over), abi.encodeCall(Court.file, (keccak256("inner"))));
         over.file(keccak256("outer"));
         assertFalse(hook.succeeded(), "file within file");
         vm.stopPrank();
         vm.roll(2_000);
         over.forfeit(challenger, keccak256("outer"));
-        hook.arm(address(over), abi.encodeCall(FaultCourt.burn, ()));
+        hook.arm(address(over), abi.encodeCall(Court.burn, ()));
         over.burn();
         assertFalse(hook.succeeded(), "burn within burn");
         assertEq(hook.balanceOf(address(over)), 0);
@@ -529,9 +531,7 @@ contract FaultCourtTokenTest is CourtWork {
         fee.mint(challenger, 100 ether);
         vm.startPrank(challenger);
         fee.approve(address(over), type(uint256).max);
-        vm.expectRevert(
-            abi.encodeWithSelector(FaultCourt.ShortBond.selector, BOND, BOND * 99 / 100)
-        );
+        vm.expectRevert(abi.encodeWithSelector(Court.ShortBond.selector, BOND, BOND * 99 / 100));
         over.file(keccak256("short"));
     }
 }
