@@ -62,7 +62,7 @@ async def serve_verifier(
     from node.inference.loading import load_model
     from node.inference.params import SamplingParams
     from node.inference.verifier import Verifier
-    from node.inference.window import WindowControl
+    from node.inference.window import WindowMemory
     from node.inference.worker import InferenceWorker
     from node.roles.engines import WorkerTarget
     from node.roles.verifier import VerifierRole
@@ -91,8 +91,11 @@ async def serve_verifier(
         if bad:
             raise ValueError(f"token {bad[0]} is outside the vocabulary of {model.vocab_size}")
 
+    windows = WindowMemory()
+
     def window(order: Order) -> WindowControl:
-        return WindowControl(min(order.max_window, limits.max_window), overlap=True)
+        key = (order.drafter, order.draft_model, order.mode, order.temperature)
+        return windows.control(key, min(order.max_window, limits.max_window), overlap=True)
 
     role = VerifierRole(
         node,

@@ -51,10 +51,11 @@ def rounds(
     *,
     seed: bytes = ZERO32,
     fingerprints: bool = False,
+    salt: bytes = b"",
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[tuple[Draft, VerifyOutcome]]:
     """Yield each round until a stop; errors as `Verifier.open`."""
-    target = verifier.open(keccak256(seed), prompt_ids, params, stops, seed=seed)
+    target = verifier.open(keccak256(seed), prompt_ids, params, stops, seed=seed, salt=salt)
     drafting = drafter.open(prompt_ids, params, seed=seed, stop_ids=stops.ids)
     rejection = params.mode == Mode.REJECTION
     length = stops.max_tokens + 1 if rejection else 1
@@ -88,14 +89,24 @@ def generate(
     *,
     seed: bytes = ZERO32,
     fingerprints: bool = False,
+    salt: bytes = b"",
     clock: Callable[[], float] = time.perf_counter,
 ) -> Generation:
     """Run `rounds` to the end."""
     result, start = Generation(), clock()
     window = window or WindowControl()
-    for draft, outcome in rounds(
-        verifier, drafter, prompt_ids, params, stops, window, seed=seed, fingerprints=fingerprints
-    ):
+    made = rounds(
+        verifier,
+        drafter,
+        prompt_ids,
+        params,
+        stops,
+        window,
+        seed=seed,
+        fingerprints=fingerprints,
+        salt=salt,
+    )
+    for draft, outcome in made:
         result.rounds.append((draft, outcome))
         result.tokens.extend(outcome.emitted)
         result.stop = outcome.stop

@@ -13,7 +13,7 @@ Pure: no clock, no randomness; the caller passes measured times in.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ _STALE_WEIGHT = 4.0
 # A session drafts until it has seen one of these, even where the first guess says it does not pay.
 _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
+# Trials that earlier sessions count for in a new one, at most.
+_KNOWN_WEIGHT = 12.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,56 @@ class VerifyCost:
         return a + b * rows
 
 
+@dataclass
+class Experience:
+    """What earlier sessions taught about one drafter; new sessions begin with it.
+
+    A session of fifty tokens is over before it has learnt what pays, so without this a drafter
+    that does not pay would be tried again in each.
+
+    Attributes:
+        accepts, rejects: of positions reached, each later trial taking 1/200 of the weight.
+        draft_cost: seconds per drafted token.
+        rtt, rtt_alone: seconds of waiting in rounds with drafts, and in rounds without.
+    """
+
+    accepts: float = 0.0
+    rejects: float = 0.0
+    draft_cost: float | None = None
+    rtt: float | None = None
+    rtt_alone: float | None = None
+
+    @property
+    def trials(self) -> float:
+        return self.accepts + self.rejects
+
+    def count(self, accepted: int, rejected: bool) -> None:
+        decay = 0.995 ** (accepted + rejected)
+        self.accepts = decay * self.accepts + accepted
+        self.rejects = decay * self.rejects + rejected
+
+
+class WindowMemory:
+    """The windows of many sessions on one device: pass costs shared by all, experience by drafter.
+
+    Args:
+        most: drafters (or whatever the keys tell apart) remembered; the longest unused is dropped.
+    """
+
+    def __init__(self, most: int = 256) -> None:
+        self.cost = VerifyCost()
+        self._most = most
+        self._known: dict[Hashable, Experience] = {}
+
+    def control(self, key: Hashable, max_window: int, **settings: Any) -> WindowControl:
+        """A new session's control; `settings` as of `WindowControl`."""
+        known = self._known.pop(key, None) or Experience()
+        self._known[key] = known  # the newest last
+        while len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+        return WindowControl(max_window, cost=self.cost, experience=known, **settings)
+
+
 class WindowControl:
     """Chooses the window of each round from the rounds before it.
 
@@ -108,6 +160,8 @@ class WindowControl:
         draft_cost: seconds per drafted token, from a calibration.
         bandwidth: bytes per second to the drafter; None leaves bytes out.
         overlap: the drafter drafts on while the verifier works (strict modes).
+        cost: what passes cost, shared with other sessions on the device.
+        experience: what earlier sessions with this drafter taught; goes on learning here.
     """
 
     def __init__(
@@ -122,11 +176,13 @@ class WindowControl:
         draft_cost: float | None = None,
         bandwidth: float | None = None,
         overlap: bool = False,
+        cost: VerifyCost | None = None,
+        experience: Experience | None = None,
     ) -> None:
         if max_window < 0 or first < 0 or growth < 1:
             raise ValueError(f"window {max_window}, first {first}, growth {growth}: out of range")
         self.max_window = max_window
-        self.cost = VerifyCost()
+        self.cost = cost or VerifyCost()
         for rows, seconds in sorted((costs or {}).items()):
             self.cost.observe(rows, seconds)
         self._cap = float(max(first, 1))
@@ -147,6 +203,15 @@ class WindowControl:
         self._drafted_rounds = 0
         self._tried = 0
         self._why = "first round"
+        self._experience = known = experience or Experience()
+        if known.trials:
+            rate, weight = prior
+            trials = known.trials + weight
+            # Enough to begin with, little enough for this text to overrule it soon.
+            self._prior = ((known.accepts + rate * weight) / trials, min(trials, _KNOWN_WEIGHT))
+            self._tried = int(known.trials)
+            self._draft_cost = known.draft_cost if draft_cost is None else draft_cost
+            self._rtt, self._rtt_alone = known.rtt, known.rtt_alone
 
     # ------------------------------------------------------------ estimates
 
@@ -243,7 +308,9 @@ class WindowControl:
         """Learn from a finished round."""
         self._rounds += 1
         trials = done.accepted + done.rejected
+        known = self._experience
         if trials:
+            known.count(done.accepted, done.rejected)
             decay = self._forgetting**trials
             if self._idle and self._accepts + self._rejects > _STALE_WEIGHT:
                 # What was known before a pause is old: let a probe count for something.
@@ -253,6 +320,7 @@ class WindowControl:
             self._rejects = decay * self._rejects + done.rejected
         if done.drafted > 0:
             self._draft_cost = _blend(self._draft_cost, done.draft_seconds / done.drafted)
+            known.draft_cost = self._draft_cost
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
         self._tried += trials
@@ -260,6 +328,7 @@ class WindowControl:
             self._idle += 1
             if done.network_seconds is not None:
                 self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
+                known.rtt_alone = self._rtt_alone
             return
         self._idle = 0
         self._drafted_rounds += 1
@@ -269,6 +338,7 @@ class WindowControl:
         if done.network_seconds is not None:
             sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
             self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0))
+            known.rtt = self._rtt
 
     def explain(self) -> dict[str, Any]:
         """What the choice rests on, for people: estimates, and expected tokens/s per window."""

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from node.inference.window import FixedWindow, Round, VerifyCost, WindowControl
+from node.inference.window import FixedWindow, Round, VerifyCost, WindowControl, WindowMemory
 
 
 class World:
@@ -197,3 +197,34 @@ def test_nonsense_times_are_ignored():
     assert WindowControl(4).choose() == 2
     with pytest.raises(ValueError, match="out of range"):
         WindowControl(-1)
+
+
+def test_a_new_session_begins_with_what_earlier_ones_taught():
+    """A drafter that does not pay is not tried at length again; one that does starts at once."""
+    memory = WindowMemory()
+    poor = World(0.15, draft=0.3, b=0.1, seed=2)
+    first = poor.play(memory.control("poor", 8), 40)
+    assert sum(k > 0 for k in first) >= 6  # it had to be learnt once
+    later = [k for _ in range(20) for k in poor.play(memory.control("poor", 8), 40)]
+    assert sum(k > 0 for k in later) <= 20 * 3
+    good = World(0.9, draft=0.02, b=0.02, seed=3)
+    good.play(memory.control("good", 12), 200)
+    assert good.play(memory.control("good", 12), 3)[2] >= 4
+    assert good.play(memory.control("new", 12), 1) == [2]
+
+
+def test_what_changed_since_is_soon_believed():
+    memory = WindowMemory()
+    World(0.1, draft=0.3, b=0.1, seed=2).play(memory.control("d", 8), 400)
+    better = World(0.95, draft=0.02, b=0.02, seed=4)
+    control = memory.control("d", 8)
+    better.play(control, 60)
+    assert control.choose() >= 4
+
+
+def test_a_memory_is_bounded():
+    memory = WindowMemory(most=2)
+    for key in "abc":
+        World(0.9).play(memory.control(key, 8), 50)
+    assert memory.control("b", 8).alpha > 0.8
+    assert memory.control("a", 8).alpha == pytest.approx(0.7)  # forgotten: the first guess
