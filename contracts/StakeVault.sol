@@ -9,6 +9,7 @@ import {SafeTransferLib} from "solady/utils/SafeTransferLib.sol";
 
 import {ExpiringPause} from "./ExpiringPause.sol";
 import {IDrawBeacon} from "./interfaces/IDrawBeacon.sol";
+import {IJudgeClock} from "./interfaces/IJudgeClock.sol";
 import {IModelRegistry} from "./interfaces/IModelRegistry.sol";
 import {IStakeVault, Role} from "./interfaces/IStakeVault.sol";
 
@@ -78,6 +79,8 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
 
     address public escrow;
     IDrawBeacon public beacon;
+    /// @notice Says how long a panel and its appeal really take; zero until there is a panel.
+    IJudgeClock public clock;
 
     mapping(address key => address) public accountOf;
     mapping(address key => uint64) public retiredAt;
@@ -119,6 +122,7 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
     error NothingToWithdraw(uint256 matured, uint256 held);
     error NotLockable(uint256 asked, uint256 lockable);
     error UnbondingTooShort(uint256 unbonding, uint256 needed);
+    error JudgeTakesLonger(string what, uint256 span, uint256 given);
     error SpanTooLong(uint256 span, uint256 limit);
     error SpanZero();
     error NotVested(uint64 slice, uint64 now_);
@@ -153,6 +157,14 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
         emit Wired(escrow_, address(beacon_));
     }
 
+    /// @notice Names whose spans `panel` and `appeal` must have room for, from now on.
+    function setClock(IJudgeClock clock_) external onlyOwner {
+        if (address(clock_) == address(0)) revert ZeroAddress("clock");
+        clock = clock_;
+        _requireTimeFor(clock_, _times);
+        emit ClockSet(address(clock_));
+    }
+
     /// @notice Lets a judge slash, or no longer.
     function setSlasher(address judge, bool allowed) external onlyOwner {
         if (judge == address(0)) revert ZeroAddress("judge");
@@ -175,8 +187,16 @@ contract StakeVault is IStakeVault, ExpiringPause, ReentrancyGuardTransient {
         if (t.evidence == 0 || t.firstDeadline == 0 || t.secondDeadline == 0 || t.margin == 0) {
             revert SpanZero();
         }
+        if (address(clock) != address(0)) _requireTimeFor(clock, t);
         _times = t;
         emit TimesChanged(t);
+    }
+
+    function _requireTimeFor(IJudgeClock clock_, Times memory t) private view {
+        (uint256 panel, uint256 appeal) = clock_.spans();
+        // INVARIANT: stake is held as long as those who judge it take.
+        if (t.panel < panel) revert JudgeTakesLonger("panel", panel, t.panel);
+        if (t.appeal < appeal) revert JudgeTakesLonger("appeal", appeal, t.appeal);
     }
 
     // ------------------------------------------------------------------ operators

@@ -10,7 +10,7 @@ interface IModelRegistry {
     /// @dev Versions never change: a dispute uses the one that stood when its batch settled.
     struct Tolerance {
         uint64 marginQ24; // score units between V's token and the auditor's
-        uint64 distance; // squared distance between fingerprints
+        uint64 distance; // sum of absolute differences of two fingerprints, in units of 2**-12
         uint32 flipPpm; // honest rate of flips below the margin, per million tokens
         uint64 since; // unix seconds
     }

@@ -89,6 +89,7 @@ interface IStakeVault {
     event TimesChanged(Times times);
     event SlasherSet(address indexed judge, bool allowed);
     event Wired(address escrow, address beacon);
+    event ClockSet(address clock);
 
     // ------------------------------------------------------------------ read
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {IJuries} from "./IJuries.sol";
+
+/// @title IPanelTerms
+/// @notice What panels are run by, as it stood at any time.
+interface IPanelTerms {
+    /// @notice What a case is judged and paid by: those that stood when its batch was settled.
+    struct Terms {
+        uint96 bond; // of the stake token; doubled for each time the place was cleared before
+        uint16 faultBps; // of the guilty role's whole stake
+        uint16 rewardBps; // of the slash, to the accuser
+        uint16 victimBps; // of the slash, at most, to those it has cost money
+        uint8 panelSize;
+        uint8 appealSize;
+        uint8 minSeated; // fewer decide nothing
+        uint32 appealWindow; // seconds after the first verdict
+        IJuries.Spans spans; // of each jury
+    }
+
+    event TermsChanged(Terms terms, uint64 since);
+    event FeeSet(address indexed token, uint128 fee);
+    event ReferrerSet(address indexed referrer, bool allowed);
+
+    /// @notice The terms of batches settled now.
+    function terms() external view returns (Terms memory);
+
+    /// @notice The terms that stood at a time: later ones never judge an earlier batch.
+    function termsAt(uint64 timestamp) external view returns (Terms memory);
+
+    /// @notice Seconds that one jury may take.
+    function spanOf(Terms calldata t) external pure returns (uint256);
+
+    /// @notice What the held fees of `token` pay each juror of a true case filed now.
+    function feeOf(address token) external view returns (uint128);
+
+    /// @notice Whether a contract may ask about canaries.
+    function isReferrer(address referrer) external view returns (bool);
+}
