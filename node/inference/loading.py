@@ -132,7 +132,7 @@ def load_llama(
     """Load a Llama-family folder into our forward; errors as `load_model`."""
     weights = Weights(folder, dtype, device)
     embedding = weights.take("model.embed_tokens.weight", arch.vocab_size, arch.hidden_size)
-    head_ids = _read_head_ids(folder, arch.vocab_size)
+    head_ids = read_head_ids(folder, arch.vocab_size)
     head = embedding
     if not arch.tied and "lm_head.weight" in weights:
         # A drafter's head may ship cut to its own ids already.
@@ -218,7 +218,9 @@ def _pairs_adjacent(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
     return halves.transpose(1, 2).reshape(rows.shape)
 
 
-def _read_head_ids(folder: Path, vocab_size: int) -> np.ndarray | None:
+def read_head_ids(folder: Path, vocab_size: int) -> np.ndarray | None:
+    """Ids of a reduced head, int64 ascending; None when the head has every id. ModelError when
+    the file is malformed."""
     path = folder / HEAD_IDS_FILE
     if not path.exists():
         return None
