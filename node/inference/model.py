@@ -150,6 +150,19 @@ class LlamaModel:
         angles = torch.outer(torch.arange(arch.context_length).float(), arch.inv_freq)
         self._rotation = torch.polar(torch.ones_like(angles), angles).to(self.device)
 
+    def truncated(self, arch: Architecture) -> LlamaModel:
+        """This model with the first `arch.layers` layers only; weights are shared."""
+        return LlamaModel(
+            arch,
+            self._embedding,
+            self._layers[: arch.layers],
+            self._norm,
+            self._head,
+            self.head_ids,
+            self.eos_ids,
+            self.folder,
+        )
+
     def new_cache(self) -> KVCache:
         a = self.arch
         return KVCache(a.layers, a.kv_heads, a.head_dim, a.context_length, self.dtype, self.device)

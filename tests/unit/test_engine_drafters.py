@@ -22,6 +22,7 @@ from engine_models import (
 
 from node.inference import sampling
 from node.inference.architecture import ModelError
+from node.inference.early_exit import early_exit
 from node.inference.generate import generate
 from node.inference.loading import load_model
 from node.inference.lookup import LookupDrafter
@@ -285,3 +286,27 @@ def test_a_drafts_context_can_be_shorter_than_the_targets(tmp_path):
     assert got.tokens == plain.tokens
     assert got.proposed > 0
     assert all(len(prompt) + d.base + len(d) <= 20 for d, _ in got.rounds if len(d))
+
+
+def test_an_early_exit_is_the_targets_first_layers_under_its_own_head(tmp_path):
+    """Compared with a folder whose config simply names fewer layers; the weights are shared."""
+    target = tiny_target()
+    shutil.copytree(TINY / "target", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    short, want = early_exit(target, 2), load_model(tmp_path / "m")
+    text = prompts(1)[0]
+    got = short.forward([Span(short.new_cache(), text, 3)])[0].logits
+    assert torch.equal(got, want.forward([Span(want.new_cache(), text, 3)])[0].logits)
+    assert short._embedding is target._embedding
+    for layers in (0, target.arch.layers):
+        with pytest.raises(ModelError, match="layers"):
+            early_exit(target, layers)
+    params = SamplingParams.from_floats("coupled")
+    plain = decode_plain(target, text, params, StopRules(16), seed=seed(3))
+    drafter = ModelDrafter(early_exit(target, 4), name="exit-4")
+    made = generate(
+        Verifier(target), drafter, text, params, StopRules(16), FixedWindow(3), seed=seed(3)
+    )
+    assert made.tokens == plain.tokens
+    assert 0 < made.accepted < made.proposed

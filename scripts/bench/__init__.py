@@ -1,0 +1,1 @@
+"""Parts of the decoding benchmarks: prompts, the engines compared, the statistics of pairs."""
