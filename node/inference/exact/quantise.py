@@ -250,7 +250,9 @@ class _Maker:
             KEY: np.repeat(key_units, c),
             VALUE: np.full(a.kv_heads * c, value_unit),
         }
-        q, k, v = self._group(number, rows, {i: norm.unit / u for i, u in units.items()}, bias, units)
+        q, k, v = self._group(
+            number, rows, {i: norm.unit / u for i, u in units.items()}, bias, units
+        )
         out_rows = self.rows(names[OUT] + ".weight", d, a.heads * c)
         (out,) = self._group(
             number,
@@ -377,9 +379,7 @@ def make_model(
     else:
         count = arch.vocab_size if head_rows is None else head_rows
         whole = head_ids is not None and count == arch.vocab_size
-        rows = maker.rows(
-            "lm_head.weight", count, arch.hidden_size, head_ids if whole else None
-        )
+        rows = maker.rows("lm_head.weight", count, arch.hidden_size, head_ids if whole else None)
     return IntegerModel(
         arch=arch,
         epsilon=maker.epsilon,
