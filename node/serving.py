@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,10 +33,11 @@ T = TypeVar("T")
 
 @dataclass
 class Served:
-    """A serving role and what it offers."""
+    """A serving role, what it offers, and what its private port shows besides."""
 
     role: DrafterRole | VerifierRole
     offers: tuple[Offer, ...]
+    views: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
 
 def folder_of(config: NodeConfig, name: str) -> Path:
@@ -104,10 +105,29 @@ async def serve_verifier(
         window,
         check_prompt,
     )
+    pool = verifier.pool
+    node.metrics.gauges |= {
+        "num_requests_running": lambda: verifier.sessions,
+        "num_requests_waiting": lambda: worker.waiting,
+        "kv_cache_usage_perc": lambda: pool.used / pool.tokens,
+        "kv_cache_bytes": lambda: pool.bytes,
+        "prefix_cache_queries": lambda: getattr(pool, "queries", 0),
+        "prefix_cache_hits": lambda: getattr(pool, "hits", 0),
+        "target_passes": lambda: worker.passes,
+        "target_pass_sessions": lambda: worker.pass_sessions,
+    }
     await nursery.start(role.run)
     token = await trio.to_thread.run_sync(contracts.vault.stake_token)
     offer = Offer(int(Role.VERIFIER), manifest.model_id, node.prices.output, token, ZERO32)
-    return Served(role, (offer,))
+
+    def windows_now() -> list[dict[str, Any]]:
+        return [
+            {"session": "0x" + session_id.hex(), **running.window.explain()}
+            for session_id, running in role.running.items()
+            if not running.ended
+        ]
+
+    return Served(role, (offer,), {"/v1/windows": windows_now})
 
 
 async def serve_drafter(

@@ -72,6 +72,8 @@ class InferenceWorker:
         self._device = trio.CapacityLimiter(1)
         self._thread = trio.CapacityLimiter(1)
         self._waiting: list[tuple[Verifier, _Ticket]] = []
+        #: passes run, and sessions that had a window in them
+        self.passes = self.pass_sessions = 0
 
     @property
     def waiting(self) -> int:
@@ -180,6 +182,8 @@ class InferenceWorker:
                 results = await self._in_thread(lambda: verifier.verify_batch(work, prefill, rows))
         except BaseException as error:  # out of memory, a device error: everyone here learns it
             results = error
+        self.passes += 1
+        self.pass_sessions += len(batch)
         for index, ticket in enumerate([*batch, *pieces]):
             if isinstance(results, BaseException):
                 ticket.result = results
