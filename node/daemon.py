@@ -391,6 +391,7 @@ def views(parts: Parts) -> api.Views:
             "/v1/timings": timings,
             "/v1/chain": parts.chain.summary,
             "/v1/audits": parts.auditor.view if parts.auditor else list,
+            **(parts.served.views if parts.served else {}),
         },
     )
 
