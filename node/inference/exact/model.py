@@ -3,7 +3,7 @@
 The values are the integers of docs/exact.md ("The forward pass"), held in float64 where that is the
 fastest exact container: every product and sum here is below 2**53 by the bounds proven there, so
 nothing rounds, whatever the order of summation or fusing of multiply and add. Where a value needs
-more bits (the norm's sum of squares) it is int64. Numbers in brackets refer to the document's steps.
+more bits (the norm's sum of squares) it is int64. Numbers in brackets are the document's steps.
 
 Few operations a layer matter more than cheap ones: a decode step is dominated by their overhead.
 """
@@ -135,6 +135,7 @@ class ExactModel:
         self._final_gains = self._tensor(integers.final_gains)
         adjacent = _adjacent(arch.head_dim)
         self._layers = [self._layer(layer, adjacent, place) for layer in integers.layers]
+        self._check_products()
         self._norm_shift, self._epsilon = integers.norm_shift, integers.epsilon
         self._half = torch.tensor(0.5, dtype=torch.float64, device=self.device)
         self._sigmoid_zero = torch.tensor(32768.0, dtype=torch.float64, device=self.device)
@@ -169,6 +170,17 @@ class ExactModel:
             gate_step=2.0 ** (11 - layer.gate_bits),
             down=_Requantised([layer.down], [None], place),
         )
+
+    @torch.inference_mode()
+    def _check_products(self) -> None:
+        """One product of each shape against int64, on the model's own weights."""
+        seen: set[tuple[int, int]] = set()
+        for layer in self._layers:
+            for part in (layer.qkv, layer.out, layer.gate_up, layer.down, self._head):
+                shape = (part.product.out_features, part.product.in_features)
+                if shape not in seen:
+                    seen.add(shape)
+                    part.product.check()
 
     @property
     def weight_bytes(self) -> int:

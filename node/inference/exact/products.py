@@ -36,7 +36,7 @@ class InexactBackend(ModelError):
 
 
 class Int8Linear:
-    """acc = a Wᵀ over integers: a float64[n, in] of 16-bit integers, result float64[n, out].
+    """acc = a Wᵀ over integers: a [n, in] of 16-bit integers in any dtype, float64[n, out] back.
 
     Args:
         weight: int8[out, in] in [−127, 127].
@@ -48,7 +48,8 @@ class Int8Linear:
             raise ModelError(f"backend {backend!r}: must be one of {', '.join(BACKENDS)}")
         self.out_features, self.in_features = weight.shape
         self._weight = weight.contiguous()
-        self._backend = backend
+        # torch._int_mm reads a matrix of one input with the wrong stride (torch 2.13).
+        self._backend = "float64" if self.in_features == 1 else backend
         self._cuda = weight.device.type == "cuda"
         widest = int(weight.abs().sum(1, dtype=torch.int64).max()) if weight.numel() else 0
         # acc fits int32 when the two halves' sums are put together there.
@@ -69,13 +70,32 @@ class Int8Linear:
     def bytes(self) -> int:
         return self._weight.numel()
 
+    def check(self) -> None:
+        """Compare with int64 on these very weights, some outputs of each shape of product.
+
+        Raises:
+            InexactBackend: one integer differs.
+        """
+        generator = torch.Generator().manual_seed(11)
+        picked = torch.randint(0, self.out_features, (64,), generator=generator)
+        columns = self._weight.cpu()[picked].long().t()
+        for rows in (1, 2, 9, 40):
+            a = torch.randint(-32639, 32640, (rows, self.in_features), generator=generator)
+            a[-1] = torch.where(a[-1] < 0, -32639, 32639)
+            got = self(a.double().to(self._weight.device))[:, picked.to(self._weight.device)]
+            if not torch.equal(got.cpu().long(), a @ columns):
+                raise InexactBackend(
+                    f"{self._backend} with {rows} rows of {self.in_features} inputs differs from "
+                    f"integer arithmetic on this machine: choose another backend"
+                )
+
     def __call__(self, a: torch.Tensor) -> torch.Tensor:
         if self._backend == "int8":
             if self._cuda:
                 return self._int8_cuda(a)
             return self._int8_one(a) if len(a) == 1 else self._int8_many(a)
         if self._backend == "float64":
-            parts = [a @ block.double().t() for block in self._widened()]
+            parts = [a.double() @ block.double().t() for block in self._widened()]
         else:
             parts = [self._float32(a, block) for block in self._widened()]
         return torch.cat(parts, dim=1)

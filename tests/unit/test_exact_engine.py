@@ -1,0 +1,250 @@
+"""The exact engine against its oracle, and against itself in every shape of pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import exact_models
+import numpy as np
+import pytest
+import torch
+from exact_oracle import Oracle
+from exact_oracle import fingerprint as oracle_fingerprint
+
+from node.inference.architecture import ModelError, UnsupportedModel
+from node.inference.catalog import SHIPPED
+from node.inference.exact import products, quantise
+from node.inference.exact.commitment import Commitment, fingerprint
+from node.inference.exact.model import ExactModel, load_exact
+from node.inference.model import Span
+
+TINY = SHIPPED / "tiny" / "target"
+
+
+def run_oracle(oracle: Oracle, ids: list[int]) -> list[tuple[list[int], list[int]]]:
+    return [oracle.step(token) for token in ids]
+
+
+def integers(model: ExactModel, ids: list[int]) -> list[tuple[list[int], list[int]]]:
+    rows = model.forward([Span(model.new_cache(), ids, len(ids))])[0]
+    scores = (rows.logits * 2.0**24).long()
+    assert torch.equal(scores.double() * 2.0**-24, rows.logits)
+    return list(zip(rows.hidden.tolist(), scores.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(16), pytest.param(range(16, 200), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_engine_equals_oracle_on_random_architectures(tmp_path: Path, seeds: range) -> None:
+    for seed in seeds:
+        checkpoint = exact_models.random_checkpoint(seed)
+        folder = exact_models.write_checkpoint(tmp_path / str(seed), checkpoint)
+        whole = quantise.load_integers(folder)
+        oracle = Oracle(*checkpoint)
+        ids = np.random.default_rng(seed).integers(0, whole.arch.vocab_size, 7).tolist()
+        assert integers(ExactModel(whole), ids) == run_oracle(oracle, ids), seed
+        assert Commitment(whole).root == oracle.weights_root(), seed
+
+
+def test_engine_equals_oracle_at_the_extremes(tmp_path: Path) -> None:
+    """Weights at both ends of what floats hold: saturated residuals and logits, and dead layers."""
+    refused = 0
+    for seed in range(16):
+        config, tensors = exact_models.random_checkpoint(seed, intermediate_size=9)
+        rng = np.random.default_rng(seed)
+        for name, values in tensors.items():
+            factor = np.float32(
+                10.0 ** rng.uniform(-30, 3) if seed % 3 else 10.0 ** rng.uniform(0, 3)
+            )
+            signs = np.sign(values) if seed % 2 else values
+            tensors[name] = (signs * factor).astype(np.float32)
+            if seed % 5 == 0 and "norm" in name:
+                tensors[name] = np.zeros_like(values)
+        folder = exact_models.write_checkpoint(tmp_path / str(seed), (config, tensors))
+        try:
+            model = load_exact(folder)
+        except UnsupportedModel:
+            refused += 1  # a scale beyond what the formats hold is refused, never wrapped
+            continue
+        ids = rng.integers(0, config["vocab_size"], 5).tolist()
+        assert integers(model, ids) == run_oracle(Oracle(config, tensors), ids), seed
+    assert refused < 8
+
+
+def test_a_reduced_head_is_the_same_integers(tmp_path: Path) -> None:
+    checkpoint = exact_models.random_checkpoint(3, vocab_size=30)
+    folder = exact_models.write_checkpoint(tmp_path, checkpoint)
+    ids = np.array([2, 3, 11, 29], dtype=np.uint32)
+    np.save(folder / "draft_vocab.npy", ids)
+    oracle = Oracle(*checkpoint, head_ids=ids.tolist())
+    whole = quantise.load_integers(folder)
+    model = ExactModel(whole)
+    assert integers(model, [1, 2, 3]) == run_oracle(oracle, [1, 2, 3])
+    assert Commitment(whole).root == oracle.weights_root()
+    assert model.head_ids is not None
+
+
+@pytest.fixture(scope="module")
+def whole() -> quantise.IntegerModel:
+    return quantise.load_integers(TINY)
+
+
+@pytest.fixture(scope="module")
+def model(whole: quantise.IntegerModel) -> ExactModel:
+    return ExactModel(whole)
+
+
+@pytest.fixture(scope="module")
+def text() -> list[int]:
+    return np.random.default_rng(5).integers(0, 3072, 150).tolist()
+
+
+def test_pieces_windows_and_rollbacks_change_nothing(model: ExactModel, text: list[int]) -> None:
+    expected = model.forward([Span(model.new_cache(), text, len(text))])[0]
+    cache = model.new_cache()
+    at = 0
+    for window in (70, 1, 2, 3, 4, 5, 8, 16, 1, 33):
+        wrong = [(t + 1) % 3072 for t in text[at : at + 4]]
+        model.forward([Span(cache, wrong, 4)])
+        cache.truncate(at)
+        rows = model.forward([Span(cache, text[at : at + window], window)])[0]
+        assert torch.equal(rows.hidden, expected.hidden[at : at + window]), window
+        assert torch.equal(rows.logits, expected.logits[at : at + window]), window
+        at += window
+
+
+def test_batches_and_pools_change_nothing(model: ExactModel, text: list[int]) -> None:
+    texts = [text[i : i + 20 + 7 * i] for i in range(6)]
+    alone = [model.forward([Span(model.new_cache(), t, 5)])[0].logits for t in texts]
+    pool = model.new_pool(1 << 10)
+    caches = [pool.open(t, 90) for t in texts]
+    # Interleaved growth scatters a session's blocks, so its cache comes in several runs.
+    for start in range(0, 50, 10):
+        spans = [
+            Span(c, t[start : min(start + 10, len(t) - 5)])
+            for c, t in zip(caches, texts, strict=True)
+            if start < len(t) - 5
+        ]
+        model.forward(spans)
+    last = [Span(c, t[c.length :], 5) for c, t in zip(caches, texts, strict=True)]
+    for rows, expected in zip(model.forward(last), alone, strict=True):
+        assert torch.equal(rows.logits, expected)
+
+
+@pytest.mark.parametrize("backend", products.BACKENDS)
+def test_every_backend_gives_the_same_bits(
+    whole: quantise.IntegerModel, model: ExactModel, text: list[int], backend: str
+) -> None:
+    if not products.works(backend, "cpu", torch.get_num_threads()):
+        pytest.skip(f"{backend} is not exact here")
+    other = ExactModel(whole, backend=backend)
+    got = other.forward([Span(other.new_cache(), text[:40], 40)])[0]
+    want = model.forward([Span(model.new_cache(), text[:40], 40)])[0]
+    assert torch.equal(got.logits, want.logits)
+    assert torch.equal(got.hidden, want.hidden)
+
+
+@pytest.mark.slow
+def test_the_tiny_target_equals_the_oracle(model: ExactModel, text: list[int]) -> None:
+    import json
+
+    from safetensors.torch import load_file
+
+    tensors = {k: v.float().numpy() for k, v in load_file(TINY / "model.safetensors").items()}
+    oracle = Oracle(json.loads((TINY / "config.json").read_text()), tensors)
+    assert integers(model, text[:3]) == run_oracle(oracle, text[:3])
+
+
+def test_a_backend_that_is_off_by_one_bit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    products.works.cache_clear()
+    honest = torch._int_mm
+
+    def saturating(a: torch.Tensor, b: torch.Tensor, **rest: torch.Tensor) -> torch.Tensor:
+        return honest(a, b, **rest).clamp_(-(1 << 23), (1 << 23) - 1)
+
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    try:
+        assert products.choose(torch.device("cpu")) == "float64"
+        with pytest.raises(products.InexactBackend, match="int8"):
+            products.choose(torch.device("cpu"), "int8")
+    finally:
+        products.works.cache_clear()
+
+
+def test_a_kernel_that_errs_on_the_models_own_shape_is_refused(
+    whole: quantise.IntegerModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = torch._int_mm
+
+    def wrong_when_wide(a: torch.Tensor, b: torch.Tensor, **rest: torch.Tensor) -> torch.Tensor:
+        got = honest(a, b, **rest)
+        return got + 1 if a.shape[1] == whole.arch.intermediate_size else got
+
+    assert products.works("int8", "cpu", torch.get_num_threads())
+    monkeypatch.setattr(torch, "_int_mm", wrong_when_wide)
+    with pytest.raises(products.InexactBackend):
+        ExactModel(whole, backend="int8")
+
+
+def test_every_single_weight_changes_the_root(tmp_path: Path) -> None:
+    config, tensors = exact_models.random_checkpoint(8)
+    root = Commitment(quantise.load_integers(write(tmp_path / "a", config, tensors))).root
+    name = "model.layers.0.mlp.down_proj.weight"
+    changed = dict(tensors, **{name: tensors[name].copy()})
+    row = int(np.abs(tensors[name]).max(axis=1).argmax())
+    changed[name][row, int(np.abs(tensors[name][row]).argmin())] += (
+        np.abs(tensors[name][row]).max() / 50
+    )
+    other = Commitment(quantise.load_integers(write(tmp_path / "b", config, changed))).root
+    assert other != root
+
+
+def write(folder: Path, config: dict, tensors: dict) -> Path:
+    return exact_models.write_checkpoint(folder, (config, tensors))
+
+
+def test_every_row_opens_to_the_root_and_recomputes_its_output(
+    model: ExactModel, whole: quantise.IntegerModel, text: list[int]
+) -> None:
+    """What a challenger shows: h, a head row with its path, and the logit that follows."""
+    commitment = Commitment(whole)
+    rows = model.forward([Span(model.new_cache(), text[:9])])[0]
+    h = rows.hidden[0].numpy()
+    for token in (0, 17, 3071):
+        opening = commitment.opening(quantise.HEAD, token)
+        assert opening.weights_root == commitment.root
+        w = np.frombuffer(opening.row.weights, np.int8).astype(np.int64)
+        acc = int(h.astype(np.int64) @ w)
+        z = (acc * opening.row.multiplier + (1 << (opening.row.shift - 1))) >> opening.row.shift
+        assert z + opening.row.bias == int(rows.logits[0, token] * 2.0**24)
+    for tensor in (quantise.EMBEDDING, quantise.FINAL_NORM, 16 + quantise.DOWN, 16 + 12, 96 + 8):
+        assert commitment.opening(tensor, 0).weights_root == commitment.root
+    with pytest.raises(IndexError):
+        commitment.opening(quantise.HEAD, 3072)
+    with pytest.raises(KeyError):
+        commitment.opening(3, 0)
+
+
+def test_fingerprints_are_of_the_big_endian_state() -> None:
+    h = np.array([1, -2, 32639, -32639], dtype=np.int16)
+    assert fingerprint(h) == oracle_fingerprint(h.tolist())
+    assert fingerprint(h) != fingerprint(h[::-1].copy())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"max_position_embeddings": 1 << 19}, "context"), ({"head_dim": 512}, "head_dim")],
+)
+def test_sizes_beyond_the_proofs_are_refused(
+    tmp_path: Path, change: dict[str, int], match: str
+) -> None:
+    folder = exact_models.write_checkpoint(tmp_path, exact_models.random_checkpoint(1, **change))
+    with pytest.raises(UnsupportedModel, match=match):
+        load_exact(folder)
+
+
+def test_a_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    config, tensors = exact_models.random_checkpoint(2)
+    tensors["model.layers.0.mlp.up_proj.weight"][0, 0] = np.inf
+    with pytest.raises(ModelError, match="finite"):
+        load_exact(write(tmp_path, config, tensors))
