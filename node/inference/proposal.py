@@ -86,6 +86,21 @@ class DraftCoin:
 
 
 @dataclass(frozen=True)
+class Logprob:
+    """How probable an emitted token was to the target, in nats, before temperature, penalties and
+    filters.
+
+    Attributes:
+        top: the most probable (token, log-probability) pairs at its position, best first; as many
+            as were asked for.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class VerifyRequest:
     """One round's work for a verifier.
 
@@ -93,11 +108,13 @@ class VerifyRequest:
         draft: the proposal for the session's current position; no tokens is a round of K = 0.
         chain_value: v_r, 32 bytes; rejection mode, else ignored.
         fingerprints: compute the hidden state's fingerprint at every emitted position.
+        logprobs: report each emitted token's log-probability and so many of the best; None: not.
     """
 
     draft: Draft
     chain_value: bytes = b""
     fingerprints: bool = True
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ class VerifyOutcome:
         decision: one `acceptance.Outcome` per emitted token: a verdict leaf's figures.
         fingerprints: one per emitted token, 32 bytes, unsalted; none when the request asked not to.
         stop: why the output ended with the last token, or None.
+        logprobs: one per emitted token, where the request asked.
         seconds: forward pass and rule, without waiting.
         rows: rows of the forward pass (drafts + 1).
     """
@@ -117,6 +135,7 @@ class VerifyOutcome:
     decision: RoundDecision
     fingerprints: tuple[bytes, ...] = ()
     stop: StopHit | None = None
+    logprobs: tuple[Logprob, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     rows: int = field(default=0, compare=False)
 

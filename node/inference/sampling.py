@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from node.inference.params import Q24, History, SamplingParams
+from node.inference.proposal import Logprob
 from settlement.noise import SCORE_LIMIT
 from settlement.records import NO_CUTOFF, Q16
 
@@ -135,6 +136,24 @@ def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
     z = logits.float()
     p = torch.exp(z.max(dim=1).values.double() - torch.logsumexp(z, dim=1).double())
     return (p * 65536.0).floor().clamp(0, 65535).to(torch.int64)
+
+
+def logprobs(logits: torch.Tensor, tokens: Sequence[int], top: int = 0) -> tuple[Logprob, ...]:
+    """Log-probabilities of tokens as the model gave them: of row i, tokens[i] and the `top` best.
+
+    Args:
+        logits: float[n, V], n at least the number of tokens; further rows are not looked at.
+    """
+    if not tokens:
+        return ()
+    nats = torch.log_softmax(logits[: len(tokens)].double(), dim=1)
+    best = torch.topk(nats, min(top, nats.shape[1]), dim=1)
+    return tuple(
+        Logprob(token, float(row[token]), tuple(zip(ids, values, strict=True)))
+        for token, row, ids, values in zip(
+            tokens, nats, best.indices.tolist(), best.values.tolist(), strict=True
+        )
+    )
 
 
 def surprisals(logits: torch.Tensor, tokens: Sequence[int]) -> list[int]:

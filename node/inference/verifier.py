@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from node.inference import sampling
 from node.inference.architecture import ModelError
 from node.inference.cache import Cache, CachePool, ContextOverflow, CountedPool, PoolFull
 from node.inference.fingerprint import Projection
 from node.inference.model import PREFILL_CHUNK, LanguageModel, Rows, Span, check_tokens
 from node.inference.params import History, SamplingParams
-from node.inference.proposal import Draft, ProposalError, VerifyOutcome, VerifyRequest
+from node.inference.proposal import Draft, Logprob, ProposalError, VerifyOutcome, VerifyRequest
 from node.inference.rows import target_rows
 from node.inference.stops import StopRules, StopScanner
 from node.inference.tokens import Tokenizer
@@ -359,13 +360,16 @@ class Verifier:
         if request.fingerprints:
             hidden = rows.hidden[: len(emitted)].cpu().numpy()
             fingerprints = tuple(session.projection.fingerprints(hidden))
+        logprobs: tuple[Logprob, ...] = ()
+        if request.logprobs is not None:
+            logprobs = sampling.logprobs(rows.logits, emitted, request.logprobs)
         session.tokens.extend(emitted)
         session.cache.truncate(len(session.tokens) - 1)
         session.history.commit(emitted)
         session.scanner.commit(emitted)
         session.ended = stop is not None
         seconds = shared_seconds + self._clock() - start
-        return VerifyOutcome(base, decision, fingerprints, stop, seconds, count)
+        return VerifyOutcome(base, decision, fingerprints, stop, logprobs, seconds, count)
 
 
 def terms_of(params: SamplingParams, stops: StopRules) -> acceptance.Terms:

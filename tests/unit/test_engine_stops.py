@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 from engine_models import TableModel, prompts, seed, tiny_target, tiny_tokenizer, tiny_verifier
 
 from node.inference.generate import generate
+from node.inference.model import Span
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import Draft, VerifyRequest
@@ -158,3 +160,32 @@ def test_unusable_stop_rules_are_refused():
         StopScanner(StopRules(1, strings=("a",)))
     with pytest.raises(StopError, match="ended already"):
         StopScanner(StopRules(5, frozenset({7})), output_ids=[1, 7])
+
+
+def test_log_probabilities_are_the_models_own_and_end_with_the_output():
+    """Of every emitted token, accepted or not, whatever the window, temperature and filters."""
+    target, prompt = tiny_target(), prompts(1)[0]
+    params = SamplingParams.from_floats("coupled", 0.7, top_k=5, repetition=1.3)
+    plain = decode_plain(target, prompt, params, StopRules(14), seed=seed(3)).tokens
+    text = [*prompt, *plain]
+    rows = target.forward([Span(target.new_cache(), text, len(text))])[0].logits
+    want = torch.log_softmax(rows[len(prompt) - 1 : -1].double(), dim=1)
+    stops = StopRules(30, frozenset({plain[-1]}))
+    verifier = tiny_verifier()
+    session = verifier.open(b"s", prompt, params, stops, seed=seed(3))
+    drafts = drafts_of([*plain, 1, 1, 1, 1], "middle", 4)
+    found = []
+    while not session.ended:
+        at = session.position
+        request = VerifyRequest(Draft(at, tuple(drafts[at : at + 4])), logprobs=3)
+        outcome = verifier.verify(session, request)
+        assert [p.token for p in outcome.logprobs] == list(outcome.emitted)
+        found += outcome.logprobs
+    end = plain.index(plain[-1]) + 1
+    assert len(found) == end
+    for row, got in zip(want, found, strict=False):
+        assert got.logprob == pytest.approx(float(row[got.token]), abs=1e-4)
+        assert [t for t, _ in got.top] == row.topk(3).indices.tolist()
+        assert [v for _, v in got.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
+    other = verifier.open(b"o", prompt, params, stops, seed=seed(3))
+    assert verifier.verify(other, VerifyRequest(Draft(0))).logprobs == ()
