@@ -24,6 +24,9 @@ _KNOWN: Final = {
     "temperature",
     "top_k",
     "top_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
     "seed",
     "max_tokens",
     "stop",
@@ -46,6 +49,9 @@ class Wish:
     temperature: float
     top_k: int
     top_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
     max_tokens: int
     stops: tuple[str, ...]
     seed: int | None
@@ -86,6 +92,9 @@ def read_wish(data: Mapping[str, Any], tokenizer: Tokenizer, config: NodeConfig)
         temperature=temperature,
         top_k=_integer(data, "top_k", 0, 0, NO_TOKEN),
         top_p=_number(data, "top_p", 1.0, 1e-4, 1.0),
+        repetition_penalty=_number(data, "repetition_penalty", 1.0, 1 / 16, 16.0),
+        presence_penalty=_number(data, "presence_penalty", 0.0, -16.0, 16.0),
+        frequency_penalty=_number(data, "frequency_penalty", 0.0, -16.0, 16.0),
         max_tokens=max_tokens,
         stops=tuple(stops),
         seed=seed,
@@ -222,6 +231,9 @@ class Generator:
             temperature=round(wish.temperature * 65536),
             top_k=wish.top_k,
             top_p=round(wish.top_p * 65536),
+            repetition_penalty=round(wish.repetition_penalty * 65536),
+            presence_penalty=round(wish.presence_penalty * 65536),
+            frequency_penalty=round(wish.frequency_penalty * 65536),
             max_tokens=wish.max_tokens,
             max_window=limits.max_window,
             deadline=int(node.clock()) + limits.order_seconds // 2,

@@ -45,6 +45,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--temperature", type=float, help="default: 0.7, and 0 in greedy mode")
     parser.add_argument("--top-k", type=int, default=0, help="keep the k best; 0 is off")
     parser.add_argument("--top-p", type=float, default=1.0, help="nucleus; 1 is off")
+    parser.add_argument("--repetition-penalty", type=float, help="over prompt and output; 1 is off")
+    parser.add_argument("--presence-penalty", type=float, help="of what was said; 0 is off")
+    parser.add_argument("--frequency-penalty", type=float, help="once per occurrence; 0 is off")
     parser.add_argument("--seed", type=int, help="your own seed: the same text every time")
     parser.add_argument("--max-tokens", type=int, help="default: 128")
     parser.add_argument("--stop", action="append", default=[], help="a stop string; repeatable")
@@ -68,7 +71,8 @@ def _run(args: argparse.Namespace) -> int:
         "top_p": args.top_p,
         "raw": args.raw,
     }
-    for name in ("temperature", "seed", "max_tokens", "drafter", "verifier"):
+    penalties = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+    for name in ("temperature", "seed", "max_tokens", "drafter", "verifier", *penalties):
         if getattr(args, name) is not None:
             wanted[name] = getattr(args, name)
     if args.stop:

@@ -99,6 +99,30 @@ def test_a_request_is_served_paid_and_lossless(mode: Mode, window: int) -> None:
     assert bool(drafted) == (window > 0)
 
 
+@pytest.mark.parametrize("mode", [Mode.GREEDY, Mode.COUPLED])
+def test_penalties_and_filters_of_a_request_reach_both_models(mode: Mode) -> None:
+    """The text is that of plain decoding under them, another than without, and a draft that is
+    the target itself is accepted throughout: so it was penalised alike."""
+    temperature = 0 if mode == Mode.GREEDY else 1 << 16
+    wish = {"mode": mode, "temperature": temperature, "max_tokens": 40, "stop_ids": ()}
+    penalties = {
+        "top_k": 6,
+        "repetition_penalty": 3 << 15,
+        "presence_penalty": 1 << 14,
+        "frequency_penalty": 1 << 13,
+    }
+    texts = []
+    for changes in ({}, penalties):
+        arena = Arena(seed=7)
+        plan = arena.plan(**wish, **changes)
+        outcome = run_deterministically(7, serve_one, arena, plan, ModelDrafter(target()))
+        assert outcome.tokens == plain(plan, outcome)
+        rounds = [r for s in outcome.sessions for r in s.rounds if r.draft]
+        assert all(r.verdict.verdict.k == len(r.draft.leaves) for r in rounds)
+        texts.append(outcome.tokens)
+    assert texts[0] != texts[1]
+
+
 def test_a_drafter_that_sends_random_tokens_changes_nothing_but_speed() -> None:
     arena = Arena(seed=3)
     plan = arena.plan(max_tokens=40, stop_ids=())
