@@ -66,7 +66,7 @@ class ChainWatch:
         path.unlink(missing_ok=True)
         self._indexer = Indexer(
             contracts.rpc,
-            (contracts.escrow, contracts.beacon, contracts.vault, contracts.ledger),
+            contracts.followed(),
             IndexStore(path),
             start=first_block,
             confirmations=max(config.confirmations, 1),

@@ -40,6 +40,9 @@ class ChainConfig:
     settle_idle_seconds: float = 3600.0  # a lane that has lain still for so long is settled
     draw_patience_seconds: float = 120.0  # those without a stake in a batch spread calls over this
     token_per_wei: float = 1.0  # what a wei of gas is worth in the token's smallest units
+    # Bonds of demands for what was settled behind this node's back, in tokens, while their evidence
+    # is owed. Who answers keeps them; 0 raises none.
+    demand_tokens: float = 20.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,12 @@ class NodeConfig:
             "an http:// or https:// address",
         )
         need(self.chain.confirmations >= 0, "chain.confirmations", self.chain.confirmations, "≥ 0")
+        need(
+            0 <= self.chain.demand_tokens < 1e12,
+            "chain.demand_tokens",
+            self.chain.demand_tokens,
+            "0 or more tokens",
+        )
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
         need(
             self.model.dtype in ("float32", "bfloat16"),

@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from node import api, logs
 from node.chainwatch import ChainWatch
 from node.commands._wallet import send_journal_path
 from node.config import ConfigError, NodeConfig
-from node.evidence import EvidenceRoom
 from node.generation import Generator
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
@@ -42,13 +41,12 @@ from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.serving import Served, serve_auditor, serve_drafter, serve_verifier
 from node.settling import SettlingDesk, VoucherShelf
+from node.watching import WatchDesk
 from settlement.chain.contracts import Contracts
 from settlement.chain.deploy import connect
-from settlement.chain.errors import ChainError
 from settlement.chain.fees import FeePolicy
 from settlement.chain.send_journal import SqliteSendJournal
 from settlement.chain.sender import Sender
-from settlement.watcher import Watcher
 
 ROLE_OF: Final = {
     "bootstrap": Role.BOOTSTRAP,
@@ -105,6 +103,7 @@ class Parts:
     served: Served | None = None
     generator: Generator | None = None
     auditor: AuditorRole | None = None
+    watch: WatchDesk | None = None
     ready: bool = False
 
 
@@ -247,11 +246,13 @@ async def _audit_draws(auditor: AuditorRole, chain: ChainWatch) -> None:
 
 
 async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
-    """Settles, captures, draws and opens, through the key's one sender."""
+    """Settles, captures, draws, opens, answers and proves, through the key's one sender."""
     config, node = parts.config, parts.node
     sender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watch_draws, parts, contracts, sender)
+        draws = config.role != "verifier"
+        parts.watch = WatchDesk(contracts, sender, parts.chain, node, config.chain, draws=draws)
+        nursery.start_soon(parts.watch.run)
         if config.role in ("verifier", "drafter"):
             desk = SettlingDesk(
                 contracts,
@@ -265,33 +266,6 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
                 node.log,
             )
             nursery.start_soon(desk.run)
-
-
-async def _watch_draws(parts: Parts, contracts: Contracts, sender: Sender) -> None:
-    """Looks at the chain's batches whenever blocks came, and does this node's part."""
-    node = parts.node
-    room = EvidenceRoom(node.journal, node.domain)
-
-    def say(what: str, facts: Mapping[str, Any]) -> None:
-        node.log.info(what, **facts)
-
-    watcher = Watcher(
-        contracts,
-        sender,
-        # The journal belongs to the event loop's thread; the watcher acts in another.
-        evidence=lambda root: trio.from_thread.run_sync(room.batch, root),
-        draws=parts.config.role != "verifier",
-        say=say,
-        patience=parts.config.chain.draw_patience_seconds,
-    )
-    while True:
-        changed = parts.chain.changed
-        try:
-            await trio.to_thread.run_sync(watcher.act, tuple(parts.chain.events))
-        except ChainError as error:
-            node.log.warning("draws not looked at", reason=str(error))
-        with trio.move_on_after(4 * parts.config.chain.poll_seconds):
-            await changed.wait()
 
 
 def sender_of(config: NodeConfig, node: Node, contracts: Contracts) -> Sender:
@@ -392,6 +366,7 @@ def views(parts: Parts) -> api.Views:
             "/v1/chain": parts.chain.summary,
             "/v1/audits": parts.auditor.view if parts.auditor else list,
             **(parts.served.views if parts.served else {}),
+            "/v1/disputes": lambda: parts.watch.view() if parts.watch else {},
         },
     )
 

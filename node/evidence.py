@@ -1,14 +1,19 @@
-"""What this node's journal holds of a settled root, in the form that draws ask for."""
+"""What this node's journal holds of settled roots, texts and signed faults, in the form that draws,
+demands and proofs ask for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from node.journal import Journal, StoredVoucher
+from node.roles.accusations import Accusation
 from node.roles.session import Terms, round_record
-from node.roles.stored import stored_round, unpack_runs
+from node.roles.stored import stored_round, unpack_prompt, unpack_runs
 from settlement import trees
 from settlement.draws import BatchEvidence, RoundEvidence
 from settlement.hashing import ZERO32
 from settlement.records import Domain, Voucher
+from settlement.sealing import Text
 
 
 class EvidenceRoom:
@@ -32,6 +37,32 @@ class EvidenceRoom:
             if before is not None:
                 earlier[key] = before
         return BatchEvidence(rounds, self._settled(voucher.base_root), earlier)
+
+    def holds(self, root: bytes) -> bool:
+        """Whether a voucher of `root` is known here."""
+        return self._row(root) is not None
+
+    def text(self, start_hash: bytes, number: int) -> Text | None:
+        """Prompt and output of a session up to the end of that round; None when it, or a round on
+        the way, is not held."""
+        session = self._journal.session(start_hash)
+        rows = self._journal.rounds(start_hash)[: number + 1]
+        if session is None or [row.round for row in rows] != list(range(number + 1)):
+            return None
+        delivery = unpack_prompt(session.prompt)
+        output = list(delivery.output)
+        for row in rows:
+            output += stored_round(row.draft, row.verdict).verdict.tokens
+        return Text(delivery.salt, tuple(delivery.prompt), tuple(output))
+
+    def accusations(self) -> Iterator[tuple[str, Accusation]]:
+        """(name, accusation) of everything that was kept for a proof."""
+        for name, raw in self._journal.secrets_under("accusation"):
+            yield name, Accusation.from_wire(raw)
+
+    def round(self, start_hash: bytes, number: int) -> RoundEvidence | None:
+        """The round as it counted here."""
+        return self._round(start_hash, number)
 
     def _row(self, root: bytes) -> StoredVoucher | None:
         for row in reversed(self._journal.vouchers()):

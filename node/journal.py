@@ -233,6 +233,14 @@ class Journal:
         row = self._db.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
+    def secrets_under(self, prefix: str) -> list[tuple[str, bytes]]:
+        """(name, value) of the secrets whose names are `prefix`, a colon and more, oldest first."""
+        rows = self._db.execute(
+            "SELECT name, value FROM secrets WHERE name > ? AND name < ? ORDER BY made, name",
+            (f"{prefix}:", f"{prefix};"),  # ";" follows ":"
+        )
+        return [(str(name), bytes(value)) for name, value in rows]
+
     # -- sessions and rounds
 
     def put_session(self, session: StoredSession) -> None:

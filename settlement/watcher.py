@@ -1,263 +1,468 @@
-"""Watches settled batches: captures randomness, calls draws, and opens what this key must open.
+"""What a key has to do about draws, demands, cases and faults, and by when. Pure.
 
-Everything is derived from events each time, so a restart or a reorganisation needs no memory: what
-is still to do is what the chain says is not done. Actions are idempotent intents of the key's one
-sender. Blocks: call `act` from a worker thread.
+Records and confirmed events go in; duties come out, each with the transaction that carries it out,
+its deadline, the bond it takes and what it pays. Nothing is remembered: what is still to do is what
+the chain says is not done, so a restart or a reorganisation needs no memory but the journalled
+challenges and secrets. Duties are idempotent intents of the key's one sender; those that depend on
+a block that may be undone carry its hash in their name, so that done again they are sent again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Final
+from enum import StrEnum
+from functools import partial
+from typing import Final, Protocol
 
-from settlement.chain.contracts import Contracts
-from settlement.chain.errors import ChainError, Reverted
-from settlement.chain.events import (
-    BatchReanchored,
-    BatchRegistered,
-    DrawMoved,
-    LaneDrawn,
-    LaneOpened,
-    LaneSettled,
-    PositionOpened,
-    RandomnessCaptured,
-)
-from settlement.chain.indexer import ChainEvent
+from settlement.chain.contracts import AlphaLedger, Contracts, Demands, FaultCourt, Role
 from settlement.chain.send_journal import Call
-from settlement.chain.sender import Sender
-from settlement.draws import BatchEvidence, CannotOpen, DrawTerms, Entry, is_drawn, opening_of
+from settlement.chain.standing import (
+    BatchView,
+    CaseStage,
+    CaseView,
+    DemandStage,
+    DemandView,
+    DrawView,
+    Standing,
+)
+from settlement.challenges import Challenge, Step, source_of, standpoint
+from settlement.draws import BatchEvidence, CannotOpen, is_drawn, opening_of
 from settlement.hashing import keccak256, uint
 from settlement.records import Lane
+from settlement.sealing import Text, point_of, seal
 
-_DRAWABLE: Final = 8
-_RANDOMNESS, _TARGET, _TERMS, _SETTLED_AT = 8, 7, 9, 5  # places in IDrawBeacon.Batch
-
-
-class Stage(IntEnum):
-    """IDrawBeacon.Stage."""
-
-    NONE = 0
-    OPEN = 1
-    LATE = 2
-    SHOWN = 3
-    FAULTY = 4
-    SILENT = 5
+# Gas, rounded up, of the calls that are made for their reward; a test holds them to gas.json.
+EXPIRE_GAS: Final = 250_000
+PROOF_GAS: Final = 700_000  # filing and proof together
+_BPS: Final = 10_000
 
 
-@dataclass
-class BatchView:
-    """A registered batch as the events leave it: the ABI's tuple, and its lanes."""
+class Action(StrEnum):
+    """What is to be done."""
 
-    batch: tuple[Any, ...]
-    entries: tuple[Entry, ...]
-
-    @property
-    def id(self) -> int:
-        return int(self.batch[0])
-
-    @property
-    def randomness(self) -> bytes:
-        return bytes(self.batch[_RANDOMNESS])
-
-    def packed(self) -> bytes:
-        return b"".join(entry.packed() for entry in self.entries)
+    CAPTURE = "capture"
+    DRAW = "draw"
+    OPEN = "open"
+    EXPIRE = "expire"  # take the price of a missed deadline
+    DEMAND = "demand"
+    ANSWER = "answer"
+    CLOSE = "close"  # an answered demand nobody contested
+    ASSERT = "assert"  # that the registered model made the drafts
+    CONCLUDE = "conclude"
+    FILE = "file"
+    PROVE = "prove"
+    PULL = "pull"
 
 
-@dataclass
-class DrawView:
-    """A drawn lane as the events leave it."""
+@dataclass(frozen=True)
+class Bond:
+    """Stake tokens that a call takes from its sender, who must allow `spender` to take them."""
 
-    draw: tuple[Any, ...]
-    verifier: bytes
-    first_until: int
-    second_until: int
-    stage: Stage = Stage.OPEN
-    opened: set[int] = field(default_factory=set)
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return (int(self.draw[0]), int(self.draw[1]))
-
-    @property
-    def seed(self) -> bytes:
-        return bytes(self.draw[2])
-
-    @property
-    def root(self) -> bytes:
-        return bytes(self.draw[3][1])
-
-    @property
-    def samples(self) -> int:
-        return DrawTerms.of(self.draw[5]).samples
+    spender: bytes
+    amount: int
 
 
-@dataclass
-class Standing:
-    """Lanes by id, batches by id, and draws by (batch id, index), as the events leave them."""
+@dataclass(frozen=True)
+class Price:
+    """A slash that a call brings about, and the caller's share of it, in basis points."""
 
-    lanes: dict[bytes, Lane] = field(default_factory=dict)
-    batches: dict[int, BatchView] = field(default_factory=dict)
-    draws: dict[tuple[int, int], DrawView] = field(default_factory=dict)
+    guilty: bytes
+    role: Role
+    bps: int
+    share_bps: int
 
-
-def fold(events: Iterable[ChainEvent]) -> Standing:
-    """How things stand after `events`, in chain order. Pure."""
-    standing = Standing()
-    batches, draws = standing.batches, standing.draws
-    entries: dict[bytes, list[Entry]] = {}
-    pending: dict[int, tuple[bytes, tuple[Any, ...]]] = {}
-    for found in events:
-        event = found.event
-        if isinstance(event, LaneOpened):
-            standing.lanes[event.lane] = event.parties
-        elif isinstance(event, LaneSettled):
-            if event.figures >> 248 & _DRAWABLE:
-                entry = Entry(event.lane, event.root, event.figures)
-                entries.setdefault(found.transaction, []).append(entry)
-        elif isinstance(event, BatchRegistered):
-            pending[event.batch_id] = (found.transaction, tuple(event.batch))
-        elif isinstance(event, BatchReanchored):
-            view = _view(event.batch_id, pending, entries, batches)
-            view.batch = _with(view.batch, _TARGET, event.target_block)
-        elif isinstance(event, RandomnessCaptured):
-            view = _view(event.batch_id, pending, entries, batches)
-            view.batch = _with(view.batch, _RANDOMNESS, event.randomness)
-        elif isinstance(event, LaneDrawn):
-            drawn = DrawView(event.draw, event.verifier, event.first_until, event.second_until)
-            draws[drawn.key] = drawn
-        elif isinstance(event, PositionOpened):
-            draws[event.batch_id, event.index].opened.add(event.sample)
-        elif isinstance(event, DrawMoved):
-            draws[event.batch_id, event.index].stage = Stage(event.stage)
-    for batch_id in pending:
-        _view(batch_id, pending, entries, batches)
-    return standing
+    def reward(self, slashable: int) -> int:
+        """Stake tokens for the caller out of that stake."""
+        return slashable * self.bps // _BPS * self.share_bps // _BPS
 
 
-def _view(
-    batch_id: int,
-    pending: Mapping[int, tuple[bytes, tuple[Any, ...]]],
-    entries: Mapping[bytes, list[Entry]],
-    batches: dict[int, BatchView],
-) -> BatchView:
-    if batch_id not in batches:
-        transaction, batch = pending[batch_id]
-        batches[batch_id] = BatchView(batch, tuple(entries.get(transaction, ())))
-    return batches[batch_id]
+@dataclass(frozen=True)
+class Duty:
+    """One thing to do now.
 
-
-def _with(batch: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
-    return (*batch[:place], value, *batch[place + 1 :])
-
-
-Say = Callable[[str, Mapping[str, Any]], None]
-
-
-class Watcher:
-    """One key's part in draws.
-
-    Args:
-        evidence: what is known of a root that this key's operator verified; None if nothing.
-        draws: whether this key calls draws (anybody may; a verifier leaves it to others).
-        say: told what was done, for logs.
-        patience: seconds over which those who have nothing at stake in a batch spread their
-            calls, each at a moment of its own, so that not everybody pays for the same one.
+    Attributes:
+        about: names the matter for people: "draw 3/0", "demand 0x12ab…".
+        intent: names the transaction for the sender.
+        until: unix seconds after which it is too late, or worth less; None: no hurry.
+        bond: what it takes. price: what it is made for; then it need only be done if that pays.
+        gas: about what it costs, where it has a price.
     """
 
-    def __init__(
-        self,
-        contracts: Contracts,
-        sender: Sender,
-        *,
-        evidence: Callable[[bytes], BatchEvidence | None],
-        draws: bool,
-        say: Say,
-        patience: float = 120.0,
-    ) -> None:
-        self._contracts, self._sender = contracts, sender
-        self._evidence = evidence
-        self._draws = draws
-        self._say = say
-        self._patience = patience
+    action: Action
+    about: str
+    intent: str
+    call: Call
+    until: int | None = None
+    bond: Bond | None = None
+    price: Price | None = None
+    gas: int = EXPIRE_GAS
 
-    def _turn(self, batch: BatchView, now: int) -> bool:
-        """Whether this key's moment has come to do what anybody may do for the batch."""
-        draw = int.from_bytes(keccak256(self._sender.address, uint(batch.id, 8))[:4], "big")
-        return now - int(batch.batch[_SETTLED_AT]) >= self._patience * draw / 2**32
 
-    def act(self, events: Iterable[ChainEvent]) -> int:
-        """Does what is to be done now; returns how many transactions were sent. An action that the
-        chain refuses (somebody was faster, most often) does not stop the others."""
-        standing = fold(events)
-        head = self._contracts.rpc.head()
-        done = 0
-        for batch in standing.batches.values():
-            if not int.from_bytes(batch.randomness, "big"):
-                lanes = [standing.lanes.get(entry.lane) for entry in batch.entries]
-                mine = any(lane and lane.verifier == self._sender.address for lane in lanes)
-                due = head.number > int(batch.batch[_TARGET])
-                if due and (mine or self._turn(batch, head.timestamp)):
-                    done += self._try(
-                        f"capture:{batch.id}:{batch.batch[_TARGET]}",
-                        "capture",
-                        self._contracts.beacon.capture([batch.batch]),
-                    )
-            elif self._draws and self._turn(batch, head.timestamp):
-                done += self._draw(batch, standing, head.timestamp)
+@dataclass(frozen=True)
+class Lack:
+    """A duty that cannot be done with what is at hand: an operator must see it."""
+
+    action: Action
+    about: str
+    until: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Now:
+    """The newest block."""
+
+    block: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a key does beyond what it must.
+
+    Attributes:
+        draws: it calls draws (anybody may; a verifier leaves it to others).
+        patience: seconds over which those who have nothing at stake spread their calls, each at a
+            moment of its own, so that not everybody pays for the same one.
+        demand_budget: stake tokens that demands of one evidence window may take as bonds. What V
+            answers it keeps, so without a bound V could live on the questions of a counterparty.
+        demand_after: seconds after a settlement before its evidence is demanded.
+    """
+
+    draws: bool = True
+    patience: float = 120.0
+    demand_budget: int = 0
+    demand_after: float = 60.0
+
+
+class Records(Protocol):
+    """What a node holds. `holds` is a quick `batch(root) is not None`; `secret` gives 32 random
+    bytes by name, journalled at the first call."""
+
+    def holds(self, root: bytes) -> bool: ...
+    def batch(self, root: bytes) -> BatchEvidence | None: ...
+    def text(self, start_hash: bytes, round_: int) -> Text | None: ...
+    def secret(self, name: str) -> bytes: ...
+
+
+@dataclass
+class Plan:
+    """Duties in the order in which they are to be done, and what lacks."""
+
+    duties: list[Duty] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
+
+
+class Watch:
+    """One key's part. What other keys of its account have signed, before a rotation, it answers
+    for."""
+
+    def __init__(self, contracts: Contracts, key: bytes, records: Records, policy: Policy) -> None:
+        self._contracts = contracts
+        self._key = key
+        self._mine = frozenset([key])
+        self._records = records
+        self._policy = policy
+
+    def plan(self, standing: Standing, now: Now) -> Plan:
+        """Everything but challenges, the most pressing kinds first: one's own defence, then what
+        others must do, then what only pays."""
+        plan = Plan()
+        self._mine = standing.keys_of(self._key)
         for drawn in standing.draws.values():
-            mine = drawn.verifier == self._sender.address
-            if mine and drawn.stage in (Stage.OPEN, Stage.LATE):
-                done += self._open(drawn)
-        return done
+            if drawn.verifier in self._mine and drawn.running and now.time <= drawn.second_until:
+                self._open(plan, drawn)
+        for demand in standing.demands.values():
+            if demand.verifier in self._mine:
+                self._defend(plan, demand, now)
+        for case in standing.cases.values():
+            self._case(plan, case, now)
+        for batch in standing.batches.values():
+            self._batch(plan, batch, standing, now)
+        for drawn in standing.draws.values():
+            if drawn.verifier not in self._mine and drawn.running and now.time > drawn.until:
+                self._expire_draw(plan, drawn, now)
+        for demand in standing.demands.values():
+            if demand.by in self._mine and demand.running and now.time > demand.until:
+                self._expire_demand(plan, demand)
+        self._demands(plan, standing, now)
+        plan.duties.extend(self._pulls(standing))
+        return plan
 
-    def _draw(self, batch: BatchView, standing: Standing, now: int) -> int:
-        terms = DrawTerms.of(batch.batch[_TERMS])
-        until = int(batch.batch[_SETTLED_AT]) + int(batch.batch[_TERMS][0])
-        done = 0
+    # ------------------------------------------------------------ draws
+
+    def _turn(self, mark: bytes, since: float, now: int) -> bool:
+        """Whether this key's moment has come to do what anybody may do since then."""
+        draw = int.from_bytes(keccak256(self._key, mark)[:4], "big")
+        return now - since >= self._policy.patience * draw / 2**32
+
+    def _batch(self, plan: Plan, batch: BatchView, standing: Standing, now: Now) -> None:
+        turn = self._turn(uint(batch.id, 8), batch.settled_at, now.time)
+        if batch.captured:
+            if self._policy.draws and turn and now.time <= batch.evidence_until:
+                self._draw(plan, batch, standing)
+            return
+        lanes = [standing.lanes.get(entry.lane) for entry in batch.entries]
+        mine = any(lane and lane.verifier in self._mine for lane in lanes)
+        if now.block > batch.target and (mine or turn):
+            call = self._contracts.beacon.capture([batch.batch])
+            intent = _intent(Action.CAPTURE, call, f"{batch.id}:{batch.target}")
+            plan.duties.append(Duty(Action.CAPTURE, f"batch {batch.id}", intent, call))
+
+    def _draw(self, plan: Plan, batch: BatchView, standing: Standing) -> None:
         for index, entry in enumerate(batch.entries):
-            if (batch.id, index) in standing.draws or now > until:
-                continue
             lane = standing.lanes.get(entry.lane)
-            if lane is None or not is_drawn(batch.randomness, index, terms, entry.coverage):
+            if lane is None or (batch.id, index) in standing.draws:
                 continue
-            done += self._try(
-                f"draw:{batch.id}:{index}",
-                "draw",
-                self._contracts.beacon.draw(batch.batch, batch.packed(), index, lane),
-            )
-        return done
+            if not is_drawn(batch.randomness, index, batch.draw_terms, entry.coverage):
+                continue
+            call = self._contracts.beacon.draw(batch.batch, batch.packed(), index, lane)
+            intent = _intent(Action.DRAW, call, f"{batch.id}:{index}")
+            about = f"draw {batch.id}/{index}"
+            plan.duties.append(Duty(Action.DRAW, about, intent, call, batch.evidence_until))
 
-    def _open(self, drawn: DrawView) -> int:
-        held = self._evidence(drawn.root)
+    def _open(self, plan: Plan, drawn: DrawView) -> None:
+        about = f"draw {drawn.key[0]}/{drawn.key[1]}"
+        held = self._records.batch(drawn.root)
         if held is None:
-            self._say("evidence lacks", {"root": drawn.root.hex()})
-            return 0
-        done = 0
+            reason = f"no rounds under root 0x{drawn.root.hex()} are held here"
+            plan.lacks.append(Lack(Action.OPEN, about, drawn.until, reason))
+            return
         for sample in range(drawn.samples):
             if sample in drawn.opened:
                 continue
             try:
                 opening = opening_of(held, drawn.root, drawn.seed, sample)
             except CannotOpen as error:
-                self._say("cannot open", {"reason": str(error), "sample": sample})
+                plan.lacks.append(Lack(Action.OPEN, about, drawn.until, str(error)))
                 continue
-            done += self._try(
-                f"open:{drawn.key[0]}:{drawn.key[1]}:{sample}",
-                "open",
-                self._contracts.beacon.open(drawn.draw, sample, opening),
-            )
-        return done
+            call = self._contracts.beacon.open(drawn.draw, sample, opening)
+            name = f"{drawn.key[0]}:{drawn.key[1]}:{sample}"
+            intent = _intent(Action.OPEN, call, name, drawn.since)
+            plan.duties.append(Duty(Action.OPEN, about, intent, call, drawn.until))
 
-    def _try(self, intent: str, what: str, call: Call) -> int:
+    def _expire_draw(self, plan: Plan, drawn: DrawView, now: Now) -> None:
+        if not self._turn(drawn.seed, drawn.until, now.time):
+            return
+        call = self._contracts.beacon.expire(drawn.draw)
+        name = f"draw:{drawn.key[0]}:{drawn.key[1]}:{drawn.stage.name}"
+        price = Price(drawn.verifier, Role.VERIFIER, *drawn.price_bps)
+        about = f"draw {drawn.key[0]}/{drawn.key[1]}"
+        intent = _intent(Action.EXPIRE, call, name, drawn.since)
+        plan.duties.append(Duty(Action.EXPIRE, about, intent, call, price=price))
+
+    # ------------------------------------------------------------ demands
+
+    def _defend(self, plan: Plan, demand: DemandView, now: Now) -> None:
+        about = f"demand 0x{demand.id.hex()[:12]}"
+        if demand.of_session and demand.stage == DemandStage.ANSWERED:
+            if now.time > demand.until:
+                call = self._contracts.session_demands.close(demand.demand)
+                intent = _intent(Action.CLOSE, call, demand.id.hex(), demand.since)
+                plan.duties.append(Duty(Action.CLOSE, about, intent, call))
+            return
+        if not demand.running or now.time > demand.second_until:
+            return
+        answer = self._text_of(demand) if demand.of_session else self._position_of(demand)
+        if isinstance(answer, str):
+            plan.lacks.append(Lack(Action.ANSWER, about, demand.until, answer))
+            return
+        # One answer a demand and block: its secret is fixed, so its bytes are.
+        intent = _intent(Action.ANSWER, answer, demand.id.hex(), demand.since)
+        plan.duties.append(Duty(Action.ANSWER, about, intent, answer, demand.until))
+
+    def _position_of(self, demand: DemandView) -> Call | str:
+        """The answer to a leaf demand, or why there is none."""
+        held = self._records.batch(demand.root)
+        if held is None:
+            return f"no rounds under root 0x{demand.root.hex()} are held here"
         try:
-            mined = self._sender.send(intent, call)
-        except Reverted as refused:
-            self._say(f"{what} refused", {"reason": str(refused)})
-            return 0
-        except ChainError as error:
-            self._say(f"{what} not sent", {"reason": str(error)})
-            return 0
-        self._say(what, {"intent": intent, "gas": mined.gas_used})
-        return 1
+            opening = opening_of(held, demand.root, demand.seed, 0)
+        except CannotOpen as error:
+            return str(error)
+        return self._contracts.demands.answer(demand.demand, opening)
+
+    def _text_of(self, demand: DemandView) -> Call | str:
+        """The answer to a session demand, or why there is none."""
+        start_hash, number, _prompt, _context, tokens, reader = demand.session
+        text = self._records.text(start_hash, number)
+        if text is None:
+            return f"session 0x{start_hash.hex()} is not held here up to round {number}"
+        if len(text.output) != tokens:
+            return f"the session held here has {len(text.output)} tokens there, not {tokens}"
+        secret = self._records.secret(f"answer:{demand.id.hex()}")
+        sealed = seal(text, demand.id, reader, secret)
+        return self._contracts.session_demands.answer(demand.demand, point_of(secret), sealed)
+
+    def _expire_demand(self, plan: Plan, demand: DemandView) -> None:
+        court = self._contracts.session_demands if demand.of_session else self._contracts.demands
+        call = court.expire(demand.demand)
+        name = f"demand:{demand.id.hex()}:{demand.stage.name}"
+        price = Price(demand.verifier, Role.VERIFIER, *demand.price_bps)
+        about = f"demand 0x{demand.id.hex()[:12]}"
+        intent = _intent(Action.EXPIRE, call, name, demand.since)
+        # At the last deadline the demander's bond comes back with it.
+        paying = price if demand.stage == DemandStage.OPEN else None
+        plan.duties.append(Duty(Action.EXPIRE, about, intent, call, price=paying))
+
+    def _demands(self, plan: Plan, standing: Standing, now: Now) -> None:
+        """Positions of roots that were settled on this key's lanes behind its back."""
+        left = self._policy.demand_budget
+        asked: set[bytes] = set()
+        for demand in standing.demands.values():
+            if demand.by in self._mine and not demand.of_session:
+                asked.add(demand.root)
+        if not left:
+            return
+        window = max(
+            (b.evidence_until - b.settled_at for b in standing.batches.values()), default=0
+        )
+        for demand in standing.demands.values():
+            made = demand.first_until - int(demand.demand[-1][1])
+            if demand.by in self._mine and made > now.time - window:
+                left -= demand.bond
+        bond = None
+        for batch, index, entry, lane in standing.settlements():
+            if not self._is_concerned(lane) or entry.root in asked:
+                continue
+            # Its randomness first: a batch moves on the chain when it comes.
+            if not batch.captured or now.time > batch.evidence_until:
+                continue
+            if now.time - batch.settled_at < self._policy.demand_after:
+                continue
+            if self._records.holds(entry.root):
+                continue
+            bond = self._contracts.demands.bond() if bond is None else bond
+            if bond > left:
+                reason = f"a demand takes {bond} token units and {max(left, 0)} are left for them"
+                about = f"root 0x{entry.root.hex()[:12]}"
+                plan.lacks.append(Lack(Action.DEMAND, about, batch.evidence_until, reason))
+                return
+            left -= bond
+            seed = self._records.secret(f"demand:{entry.root.hex()}")
+            call = self._contracts.demands.demand_leaf(
+                batch.batch, batch.packed(), index, lane, seed
+            )
+            asked.add(entry.root)
+            intent = _intent(Action.DEMAND, call, entry.root.hex())
+            about = f"root 0x{entry.root.hex()[:12]}"
+            taken = Bond(self._contracts.demands.address, bond)
+            plan.duties.append(
+                Duty(Action.DEMAND, about, intent, call, batch.evidence_until, taken)
+            )
+
+    def _is_concerned(self, lane: Lane) -> bool:
+        """Whether V owes this key its evidence: C's or D's lanes, and not V's own."""
+        parties = {lane.client, lane.drafter}
+        return bool(parties & self._mine) and lane.verifier not in self._mine
+
+    # ------------------------------------------------------------ cases
+
+    def _case(self, plan: Plan, case: CaseView, now: Now) -> None:
+        ledger, about = self._contracts.ledger, f"case {case.id}"
+        name = f"{case.id}:{case.stage.name}"
+        if case.drafter in self._mine:
+            if case.running and now.time <= case.until:
+                call = ledger.assert_draft_model(case.id)
+                intent = _intent(Action.ASSERT, call, name, case.since)
+                bond = Bond(ledger.address, case.bond)
+                plan.duties.append(Duty(Action.ASSERT, about, intent, call, case.until, bond))
+            elif case.stage == CaseStage.ANSWERED and now.time > case.until:
+                call = ledger.conclude(case.id)
+                intent = _intent(Action.CONCLUDE, call, name, case.since)
+                plan.duties.append(Duty(Action.CONCLUDE, about, intent, call))
+        elif case.flagger in self._mine and case.running and now.time > case.until:
+            call = ledger.expire(case.id)
+            price = Price(case.drafter, Role.DRAFTER, *case.price_bps)
+            intent = _intent(Action.EXPIRE, call, f"case:{name}", case.since)
+            plan.duties.append(Duty(Action.EXPIRE, about, intent, call, price=price))
+
+    # ------------------------------------------------------------ bonds
+
+    def _pulls(self, standing: Standing) -> Iterator[Duty]:
+        """Where something of this key's has ended, and a bond may lie ready."""
+        contracts, key = self._contracts, self._key
+        ended = {
+            "FaultCourt": any(j.where == "proof" and j.by == key for j in standing.judged),
+            "EvidenceDemands": False,
+            "SessionDemands": False,
+            "AlphaLedger": any(
+                case.answered_by == key and case.stage in (CaseStage.STOOD, CaseStage.DISMISSED)
+                for case in standing.cases.values()
+            ),
+        }
+        over = (DemandStage.SHOWN, DemandStage.FAULTY, DemandStage.SILENT)
+        for demand in standing.demands.values():
+            if demand.stage in over and key in (demand.by, demand.verifier):
+                ended[demand.contract] = True
+        holders: dict[str, FaultCourt | Demands | AlphaLedger] = {
+            "FaultCourt": contracts.court,
+            "EvidenceDemands": contracts.demands,
+            "SessionDemands": contracts.session_demands,
+            "AlphaLedger": contracts.ledger,
+        }
+        for name, has in ended.items():
+            if has:
+                call = holders[name].pull_bond(key)
+                intent = f"{Action.PULL}:{name}:{standing.pulled.get((name, key), 0)}"
+                yield Duty(Action.PULL, f"bonds in {name}", intent, call)
+
+
+# ---------------------------------------------------------------- challenges
+
+
+def challenge_duties(
+    contracts: Contracts,
+    key: bytes,
+    challenges: Sequence[Challenge],
+    standing: Standing,
+    now: Now,
+    records: Records,
+    slashable: Callable[[Challenge], int],
+    terms: tuple[int, ...],
+) -> list[tuple[Challenge, Step, Duty | None]]:
+    """The next step of each challenge, with its transaction where there is one to send.
+
+    Args:
+        slashable: the guilty role's whole stake now.
+        terms: FaultCourt's for filings now, in the ABI's order.
+    """
+    out: list[tuple[Challenge, Step, Duty | None]] = []
+    court = contracts.court
+    bond, _delay, _window, *shares, _victims = terms
+    for challenge in challenges:
+        fault = challenge.fault
+        stake = partial(slashable, challenge)
+        # One block further on: that is where a transaction sent now can be mined.
+        at = standpoint(challenge, standing, key, now.block + 1, stake, records.secret)
+        about = f"F{fault.number} of 0x{fault.guilty.hex()[:12]}, round {fault.round}"
+        step, duty = at.step, None
+        source = source_of(challenge, standing) if fault.kind.of_tree else None
+        if source is None and fault.kind.of_tree and step in (Step.FILE, Step.PROVE):
+            step = Step.UNSOURCED
+        if step == Step.FILE:
+            call = court.file(at.commitment)
+            duty = Duty(
+                Action.FILE,
+                about,
+                f"{Action.FILE}:{at.commitment.hex()}",
+                call,
+                bond=Bond(court.address, bond),
+                price=Price(fault.guilty, challenge.role, *shares),
+                gas=PROOF_GAS,
+            )
+        elif step == Step.PROVE:
+            assert at.filing is not None
+            call = court.prove(fault, at.salt, source)
+            intent = _intent(Action.PROVE, call, at.commitment.hex(), at.filing.since)
+            duty = Duty(Action.PROVE, about, intent, call)
+        out.append((challenge, step, duty))
+    return out
+
+
+def _intent(action: Action, call: Call, name: str, since: bytes = b"") -> str:
+    """Names all that the call depends on: the matter, its bytes, and the block it rests on."""
+    mark = keccak256(call.data)[:6].hex()
+    rest = f":{since[:6].hex()}" if since else ""
+    return f"{action}:{name}:{mark}{rest}"

@@ -31,7 +31,7 @@ def by_v(*numbers: int) -> Expected:
 
 def _put(play: Play, index: int, evidence: RoundEvidence) -> Play:
     """With that round signed as it now stands, and its record drawn up from it."""
-    evidence = sealed(play.domain, evidence)
+    evidence = sealed(play.domain, evidence, play.keys)
     record = record_of(evidence.verdict, evidence.commit, evidence.verdict_leaves)
     evidence = replace(evidence, record=record)
     return replace(play, rounds=(*play.rounds[:index], evidence, *play.rounds[index + 1 :]))

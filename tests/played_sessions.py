@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from settlement import alpha, coins, masses, trees
 from settlement.draws import BatchEvidence, RoundEvidence
@@ -38,15 +39,32 @@ class Play:
 
     domain: Domain
     rounds: tuple[RoundEvidence, ...]
+    keys: tuple[bytes, bytes] = (DRAFTER, VERIFIER)
+
+    @property
+    def drafter(self) -> bytes:
+        return self.rounds[0].order.drafter
+
+    @property
+    def verifier(self) -> bytes:
+        return self.rounds[0].order.verifier
 
     def batch(self, base: trees.Settled | None = None) -> BatchEvidence:
         return BatchEvidence(self.rounds, base, {})
 
 
 def play(
-    domain: Domain, rng: Random, mode: Mode, *, relaxed: bool = False, token: bytes = b"\x77" * 20
+    domain: Domain,
+    rng: Random,
+    mode: Mode,
+    *,
+    relaxed: bool = False,
+    token: bytes = b"\x77" * 20,
+    keys: tuple[bytes, bytes, bytes] = (CLIENT, DRAFTER, VERIFIER),
+    **terms: Any,
 ) -> Play:
-    """Three to five rounds, or fewer where max tokens or a stop ends them."""
+    """Three to five rounds, or fewer where max tokens or a stop ends them. `keys` of client,
+    drafter and verifier; `terms` are fields of the order."""
     v_end, d_end = rng.randbytes(32), rng.randbytes(32)
     rejection = mode == Mode.REJECTION
     order = Order(
@@ -54,9 +72,9 @@ def play(
         parent_session=ZERO32,
         start_position=0,
         context_hash=ZERO32,
-        client=address_of_key(CLIENT),
-        drafter=address_of_key(DRAFTER),
-        verifier=address_of_key(VERIFIER),
+        client=address_of_key(keys[0]),
+        drafter=address_of_key(keys[1]),
+        verifier=address_of_key(keys[2]),
         token=token,
         target_model=rng.randbytes(32),
         draft_model=rng.randbytes(32),
@@ -90,12 +108,13 @@ def play(
         deadline=2**40,
         nonce=1,
     )
+    order = replace(order, **terms)
     start = SessionStart(order.session_id, rng.randbytes(32), rng.randrange(1, 6))
-    table = _Table(domain, rng, order, start, v_end, d_end)
+    table = _Table(domain, rng, order, start, v_end, d_end, keys[1:])
     for _ in range(rng.randrange(3, 6)):
         if not table.play_round():
             break
-    return Play(domain, tuple(table.rounds))
+    return Play(domain, tuple(table.rounds), keys[1:])
 
 
 class _Table:
@@ -109,7 +128,9 @@ class _Table:
         start: SessionStart,
         v_end: bytes,
         d_end: bytes,
+        keys: tuple[bytes, bytes],
     ) -> None:
+        self.keys = keys
         self.domain, self.rng, self.order, self.start = domain, rng, order, start
         self.v_end, self.d_end = v_end, d_end
         self.rounds: list[RoundEvidence] = []
@@ -171,6 +192,7 @@ class _Table:
                     leaves,
                     record_of(verdict, commit, leaves),
                 ),
+                self.keys,
             )
         )
         self.position += len(leaves)
@@ -271,13 +293,15 @@ def record_of(
     )
 
 
-def sealed(domain: Domain, evidence: RoundEvidence) -> RoundEvidence:
+def sealed(
+    domain: Domain, evidence: RoundEvidence, keys: tuple[bytes, bytes] = (DRAFTER, VERIFIER)
+) -> RoundEvidence:
     """Signed by drafter and verifier as it stands."""
     commit = evidence.commit
     return replace(
         evidence,
-        commit_signature=domain.sign(commit, DRAFTER) if commit else b"",
-        verdict_signature=domain.sign(evidence.verdict, VERIFIER),
+        commit_signature=domain.sign(commit, keys[0]) if commit else b"",
+        verdict_signature=domain.sign(evidence.verdict, keys[1]),
     )
 
 

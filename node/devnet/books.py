@@ -41,7 +41,7 @@ class ChainReader:
         self._world = world
         self._indexer = Indexer(
             world.rpc,
-            (contracts.escrow, contracts.beacon, contracts.vault, contracts.ledger),
+            contracts.followed(),
             IndexStore(world.folder / "devnet-index.sqlite"),
         )
         self.events: list[ChainEvent] = []

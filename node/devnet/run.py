@@ -29,8 +29,8 @@ from node.devnet.world import World, build
 from node.roles.auditing import drawn_lanes
 from node.roles.frames import Round
 from node.roles.receipt import ReceiptError, verify
+from settlement.chain.standing import Stage, fold
 from settlement.draws import DrawTerms, is_drawn
-from settlement.watcher import Stage, fold
 
 SETTLE_SECONDS: Final = 60.0
 OPEN_SECONDS: Final = 60.0

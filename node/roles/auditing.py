@@ -30,10 +30,10 @@ from settlement.chain.events import (
     Withdrawn,
 )
 from settlement.chain.indexer import ChainEvent
+from settlement.chain.standing import fold
 from settlement.hashing import TAG_AUDIT, TAG_AUDITORS, keccak256, uint
 from settlement.records import Domain, Lane
 from settlement.signing import BadSignature, recover, sign
-from settlement.watcher import fold
 
 AUDITORS_DRAWN: Final = 3  # per drawn lane and model; all of them where fewer are eligible
 NO_SIGNATURE: Final = bytes(65)

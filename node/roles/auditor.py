@@ -28,6 +28,7 @@ from node.network.messages import (
     SaltsAnswer,
     SaltsRequest,
 )
+from node.roles.accusations import keep
 from node.roles.auditing import (
     NO_SIGNATURE,
     DrawnLane,
@@ -179,6 +180,7 @@ class AuditorRole:
                 except Broken as error:
                     # V's own delivery that breaks a rule is a finding; another's is only no answer.
                     fault = error if source == lane.verifier else fault
+                    keep(self.node, error.accusation)
                     reasons.append(str(error))
                 except (Undelivered, NetworkError) as error:
                     reasons.append(str(error))

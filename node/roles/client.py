@@ -37,6 +37,7 @@ from node.network.messages import (
 from node.network.messages import (
     SessionState as StateMessage,
 )
+from node.roles.accusations import accuse, accuse_twice
 from node.roles.convert import stop_rules
 from node.roles.frames import FrameError, Round
 from node.roles.lines import A, ask
@@ -589,6 +590,7 @@ class ClientRole:
         at = perf_counter()
         if message.round > state.round:
             raise PeerClosed(terms.order.verifier, "a round was lost on the way")
+        done: Round | None = None
         try:
             done = Round.from_wire(message.frames)
             if done.draft is not None:
@@ -598,7 +600,13 @@ class ClientRole:
             self.node.metrics.count("malformed")
             raise PeerClosed(terms.order.verifier, f"a malformed round: {error}") from error
         except StaleFrame:
+            assert done is not None
+            accuse_twice(self.node, terms, done.draft, done.verdict.to_wire())
             return None
+        except SessionFault:
+            assert done is not None
+            accuse(self.node, terms, done.draft, done.verdict)
+            raise
         self.node.metrics.time("check", perf_counter() - at)
         tokens = done.verdict.tokens
         hit = scanner.scan(tokens)

@@ -20,6 +20,7 @@ from node.network.messages import (
     RecordsRequest,
     RecordsResponse,
 )
+from node.roles.accusations import Accusation
 from node.roles.auditing import DrawnLane
 from node.roles.frames import FrameError, R, Round, read
 from node.roles.lines import ask
@@ -57,7 +58,12 @@ class Undelivered(ValueError):
 
 
 class Broken(ValueError):
-    """The delivered records break a rule of the protocol by themselves: signed, and false."""
+    """The delivered records break a rule of the protocol by themselves: signed, and false.
+    `accusation` is the round that does, for a proof."""
+
+    def __init__(self, reason: str, accusation: Accusation) -> None:
+        super().__init__(reason)
+        self.accusation = accusation
 
 
 @dataclass(frozen=True)
@@ -192,14 +198,17 @@ async def check_session(
                 proof = proof_of(path, found.root.leaf_count)
                 found.root.verify_round(record, proof, found.base)
                 seen = seen or record == found.record
-            state = _checked(terms, state, done, settled=path is not None)
+            before = rounds[-1] if rounds else None
+            state = _checked(terms, state, before, done, settled=path is not None)
             rounds.append(done)
     if not seen:
         raise Undelivered("the drawn round is not in the delivery")
     return Delivered(terms, delivery, tuple(rounds), outside, source)
 
 
-def _checked(terms: Terms, state: SessionState, done: Round, *, settled: bool) -> SessionState:
+def _checked(
+    terms: Terms, state: SessionState, before: Round | None, done: Round, *, settled: bool
+) -> SessionState:
     """The state after a round. Broken when a round that was settled breaks a rule."""
     try:
         if done.draft is not None:
@@ -207,7 +216,8 @@ def _checked(terms: Terms, state: SessionState, done: Round, *, settled: bool) -
         check_verdict(terms, state, done.draft, done.verdict)
     except SessionFault as fault:
         if settled:
-            raise Broken(f"round {state.round}: {fault}") from fault
+            accused = Accusation(terms.order, terms.start, before, done.draft, done.verdict)
+            raise Broken(f"round {state.round}: {fault}", accused) from fault
         raise Undelivered(f"round {state.round}: {fault}") from fault
     return advance(terms, state, done)
 

@@ -31,6 +31,7 @@ from node.network.messages import (
     SessionState as StateMessage,
 )
 from node.roles import convert
+from node.roles.accusations import accuse, accuse_twice
 from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
 from node.roles.party import Live, Party
 from node.roles.ports import DraftEngine, Node
@@ -307,7 +308,11 @@ class DrafterRole(Party):
         try:
             check_verdict(terms, state, draft, frame)
         except StaleFrame:
+            accuse_twice(self.node, terms, None, message.frame)
             return
+        except SessionFault:
+            accuse(self.node, terms, draft, frame)
+            raise
         self.node.metrics.time("check", perf_counter() - at)
         done = Round(draft, frame)
         self.node.journal.put_round(

@@ -35,6 +35,7 @@ from node.network.messages import (
     SessionState as StateMessage,
 )
 from node.roles import convert
+from node.roles.accusations import accuse, accuse_twice, is_second
 from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
 from node.roles.lines import both_ways
 from node.roles.party import Live, Party
@@ -320,6 +321,7 @@ class VerifierRole(Party):
             except SessionFault as fault:
                 self.node.metrics.count("refused_drafts")
                 self.node.log.warning("draft refused", rule=fault.rule)
+                accuse(self.node, running.live.terms, drafted.frame, None)
                 self._block(running, No.LEFT, f"the drafter broke a rule: {fault.rule}")
         return None
 
@@ -513,9 +515,20 @@ class VerifierRole(Party):
             except FrameError as error:
                 channel.channel.fail(str(error))
                 return
+            if frame is not None:
+                self._compare(running, frame)
             seconds = message.microseconds / 1e6
             running.inbox[:] = [Drafted(message.round, frame, message.made, seconds)]
             running.notify()
+
+    def _compare(self, running: Running, frame: DraftFrame) -> None:
+        """Keeps a window that is not the one that came for the same place before (F1)."""
+        terms = running.live.terms
+        accuse_twice(self.node, terms, frame, b"")
+        for waiting in running.inbox:
+            if waiting.frame is not None and is_second(waiting.frame, frame):
+                accuse(self.node, terms, waiting.frame, None)
+                accuse(self.node, terms, frame, None)
 
     async def _drain(self, channel: MessageChannel) -> None:
         """Reads and drops, so that a closed line is noticed."""

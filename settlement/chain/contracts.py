@@ -410,6 +410,10 @@ class AlphaLedger(Owned):
     def conclude(self, case_id: int) -> Call:
         return self.transact("conclude", case_id)
 
+    def bond_of(self, account: bytes) -> int:
+        """What the account can pull."""
+        return int(self.view("bondPayable", account))
+
     def pull_bond(self, account: bytes) -> Call:
         return self.transact("pullBond", account)
 
@@ -484,7 +488,12 @@ class FaultCourt(Owned):
 
     def bond(self) -> int:
         """What a filing takes now."""
-        return int(self.view("terms")[0])
+        return self.terms()[0]
+
+    def terms(self) -> tuple[int, ...]:
+        """Bond, delay, window, and the shares to take, of the challenger and of victims, for
+        filings from now on."""
+        return tuple(self.view("terms"))
 
     @staticmethod
     def commitment(question: bytes, challenger: bytes, salt: bytes) -> bytes:
@@ -628,6 +637,11 @@ class Contracts:
         holders = (self.vault, self.escrow, self.ledger)
         judges = (self.beacon, self.court, self.demands, self.session_demands)
         return (self.registry, *holders, *judges)
+
+    def followed(self) -> Iterable[Contract]:
+        """Those whose events tell how everything stands (`standing.fold`)."""
+        holders = (self.vault, self.escrow, self.ledger)
+        return (*holders, self.beacon, self.court, self.demands, self.session_demands)
 
     def rule_of(self, fault: Fault) -> FaultRule:
         """The rule that judges this kind of fault."""

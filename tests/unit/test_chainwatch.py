@@ -47,7 +47,7 @@ def escrow() -> Escrow:
 def watch(escrow: Escrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChainWatch:
     monkeypatch.setattr(chainwatch, "Indexer", lambda *args, **kwargs: None)
     monkeypatch.setattr(chainwatch, "ANSWER_SECONDS", 0.05)
-    contracts: Any = SimpleNamespace(rpc=None, escrow=escrow, beacon=None, vault=None, ledger=None)
+    contracts: Any = SimpleNamespace(rpc=None, escrow=escrow, vault=None, followed=tuple)
     config = ChainConfig("http://127.0.0.1:1", tmp_path / "book.json")
     return ChainWatch(contracts, config, tmp_path, 0, structlog.get_logger())
 

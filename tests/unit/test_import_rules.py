@@ -3,8 +3,8 @@
 * settlement imports nothing of node; its pure modules import neither chain, settler nor watcher,
   and no library but NumPy, one keccak and one secp256k1;
 * node.inference and node.network do not import each other, and neither imports the roles;
-* settler, watcher and settlement.chain are imported only by roles, daemon, cli, devnet and
-  scripts (and by each other).
+* settler, watcher, challenges and settlement.chain are imported only by roles, daemon, cli, devnet
+  and scripts (and by each other).
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHELL = ("settlement.chain", "settlement.settler", "settlement.watcher")
+SHELL = (
+    "settlement.chain",
+    "settlement.settler",
+    "settlement.watcher",
+    "settlement.challenges",
+)
 # Named one by one, so that a new user of the chain has to be argued for here.
 SHELL_USERS = (
     "node.roles",
     "node.daemon",
-    "node.chainwatch",  # the daemon's three hands on the chain: what it reads, …
+    "node.chainwatch",  # the daemon's hands on the chain: what it reads, …
     "node.settling",  # … what it sends, …
+    "node.watching",  # … what it defends and proves, …
     "node.serving",  # … and the roles it starts over both
     "node.receiptkeeper",  # what it adds to receipts
     "node.checkup",  # the check before the daemon starts
@@ -143,7 +149,7 @@ def test_the_packages_are_there() -> None:
         ("node.network.link", "from node.inference.model import Model", True),
         ("node.network.link", "import node.roles.client", True),
         ("node.network.link", "from settlement.chain import sender", True),
-        ("node.inference.model", "from settlement.watcher import Watcher", True),
+        ("node.inference.model", "from settlement.watcher import Watch", True),
         ("node.journal", "import settlement.settler", True),
         ("node.roles.client", "from settlement.chain import sender", False),
         ("node.roles.client", "from node.network import link\nimport node.inference", False),

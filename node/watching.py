@@ -1,0 +1,389 @@
+"""The watcher's shell in a daemon: looks whenever blocks came, and does what is due.
+
+What is due, `settlement.watcher` says. Here the journal's records meet the confirmed chain: settled
+roots of this node's lanes are checked, signed faults that roles have kept become challenges, and
+each duty goes through the key's one sender. Nothing here is remembered that a restart would miss:
+challenges and secrets are journalled before anything is sent, and the rest follows from events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import trio
+
+from node.chainwatch import ChainWatch
+from node.config import ChainConfig
+from node.evidence import EvidenceRoom
+from node.roles.ports import Node
+from settlement.chain.contracts import Contracts
+from settlement.chain.errors import ChainError, Reverted
+from settlement.chain.indexer import ChainEvent
+from settlement.chain.sender import Sender
+from settlement.chain.standing import Standing, fold
+from settlement.challenges import Challenge, Step
+from settlement.draws import BatchEvidence
+from settlement.fault_proofs import Fault
+from settlement.faults import equivocations, find_faults
+from settlement.round_faults import round_faults
+from settlement.sealing import Text
+from settlement.trees import TreeError
+from settlement.watcher import (
+    Action,
+    Bond,
+    Duty,
+    Lack,
+    Now,
+    Plan,
+    Policy,
+    Watch,
+    challenge_duties,
+)
+
+WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
+BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
+T = TypeVar("T")
+
+
+class JournalRecords:
+    """`watcher.Records` over a journal that belongs to the event loop's thread: to be called from
+    a worker thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.room = EvidenceRoom(node.journal, node.domain)
+        self._held: set[bytes] = set()
+        self._secrets: dict[str, bytes] = {}
+
+    def holds(self, root: bytes) -> bool:
+        if root not in self._held and self.hop(self.room.holds, root):
+            self._held.add(root)
+        return root in self._held
+
+    def batch(self, root: bytes) -> BatchEvidence | None:
+        return self.hop(self.room.batch, root)
+
+    def text(self, start_hash: bytes, round_: int) -> Text | None:
+        return self.hop(self.room.text, start_hash, round_)
+
+    def secret(self, name: str) -> bytes:
+        if name not in self._secrets:
+            make = lambda: self._node.entropy(32)  # noqa: E731
+            self._secrets[name] = self.hop(self._node.journal.secret_once, name, make)
+        return self._secrets[name]
+
+    def hop(self, call: Callable[..., T], *args: Any) -> T:
+        """Calls in the journal's thread."""
+        return trio.from_thread.run_sync(call, *args)
+
+
+class WatchDesk:
+    """Watches for one node until cancelled."""
+
+    def __init__(
+        self,
+        contracts: Contracts,
+        sender: Sender,
+        chain: ChainWatch,
+        node: Node,
+        config: ChainConfig,
+        *,
+        draws: bool,
+    ) -> None:
+        self._contracts, self._sender, self._chain = contracts, sender, chain
+        self._node, self._config = node, config
+        self._records = JournalRecords(node)
+        self._draws = draws
+        self._policy = Policy(draws=draws)
+        self._challenges: dict[str, Challenge] = {}  # by their journalled names
+        self._checked: set[bytes] = set()  # settled roots that were looked through
+        self._weighed: set[str] = set()  # accusations that were
+        self._told: dict[str, str] = {}  # what was said last of a matter: said once
+        self._plan = Plan()
+        self._steps: list[tuple[Challenge, Step, Duty | None]] = []
+
+    async def run(self) -> None:
+        """Looks after every block, and from time to time without one: deadlines pass by the
+        clock."""
+        decimals = await trio.to_thread.run_sync(self._contracts.token.decimals)
+        self._policy = self.policy_of(decimals)
+        while True:
+            changed = self._chain.changed
+            try:
+                await trio.to_thread.run_sync(self.look, tuple(self._chain.events))
+            except ChainError as error:
+                self._node.log.warning("disputes not looked at", reason=str(error))
+            with trio.move_on_after(4 * self._config.poll_seconds):
+                await changed.wait()
+
+    def policy_of(self, decimals: int) -> Policy:
+        """What the configuration asks for, in a token of so many decimals."""
+        return Policy(
+            draws=self._draws,
+            patience=self._config.draw_patience_seconds,
+            demand_budget=round(self._config.demand_tokens * 10**decimals),
+            demand_after=self._config.draw_patience_seconds,
+        )
+
+    def view(self) -> dict[str, Any]:
+        """What this node knows and is about to do, as JSON."""
+        return {
+            "challenges": [
+                {
+                    "fault": f"F{challenge.fault.number}",
+                    "code": int(challenge.fault.code),
+                    "guilty": "0x" + challenge.fault.guilty.hex(),
+                    "role": challenge.role.name.lower(),
+                    "start_hash": "0x" + challenge.fault.start_hash.hex(),
+                    "round": challenge.fault.round,
+                    "step": str(step),
+                    "until": None if duty is None else duty.until,
+                }
+                for challenge, step, duty in self._steps
+            ],
+            "due": [
+                {"action": str(duty.action), "about": duty.about, "until": duty.until}
+                for duty in self._plan.duties
+                if duty.action != Action.PULL
+            ],
+            "lacking": [
+                {
+                    "action": str(lack.action),
+                    "about": lack.about,
+                    "until": lack.until,
+                    "reason": lack.reason,
+                }
+                for lack in self._plan.lacks
+            ],
+        }
+
+    # ------------------------------------------------------------ one look, in a worker thread
+
+    def look(self, events: Iterable[ChainEvent]) -> int:
+        """One look at everything; returns how many transactions were sent and mined. One matter's
+        trouble stops no other."""
+        standing = fold(events)
+        head = self._contracts.rpc.head()
+        now = Now(head.number, head.timestamp)
+        watch = Watch(self._contracts, self._node.address, self._records, self._policy)
+        plan = watch.plan(standing, now)
+        self._plan = plan
+        for lack in plan.lacks:
+            self._tell_lack(lack)
+        done = sum(self._do(duty) for duty in plan.duties)
+        self._find(standing, now)
+        return done + self._prove(standing, now)
+
+    def _tell_lack(self, lack: Lack) -> None:
+        if self._once(f"lack:{lack.action}:{lack.about}", lack.reason):
+            self._node.metrics.count("watch_lacking")
+            self._node.log.error(
+                "cannot do what is due",
+                what=str(lack.action),
+                about=lack.about,
+                until=lack.until,
+                reason=lack.reason,
+            )
+
+    def _once(self, matter: str, said: str) -> bool:
+        """Whether this is news."""
+        news = self._told.get(matter) != said
+        self._told[matter] = said
+        return news
+
+    # ------------------------------------------------------------ doing
+
+    def _do(self, duty: Duty) -> int:
+        """Carries a duty out, if it is worth it and its bond is there. 1 when it was."""
+        log = self._node.log.bind(about=duty.about)
+        try:
+            if duty.action == Action.PULL and not self._has_bond(duty):
+                return 0
+            if not self._pays(duty):
+                return 0
+            if duty.bond is not None and not self._allow(duty.bond, duty.about):
+                return 0
+            mined = self._sender.send(self._intent(duty), duty.call, timeout=WAIT_SECONDS)
+        except (Reverted, ChainError) as error:
+            if self._once(duty.intent, str(error)):
+                self._node.metrics.count("watch_refused")
+                what = "refused" if isinstance(error, Reverted) else "not sent"
+                log.warning(f"{duty.action} {what}", reason=str(error), until=duty.until)
+            return 0
+        if not self._once(duty.intent, "done"):
+            return 0
+        self._node.metrics.count(f"watch_{duty.action}")
+        log.info(str(duty.action), transaction=mined.hash.hex(), gas=mined.gas_used)
+        return 1
+
+    def _intent(self, duty: Duty) -> str:
+        """The duty's name; another where a transaction of that name failed for good, as one that
+        ran out of gas does. The contracts take none of these calls twice."""
+        for number in count():
+            name = f"{duty.intent}:{number}" if number else duty.intent
+            known = self._sender.find(name)
+            if known is None or known.result is None or known.result.ok:
+                return name
+        raise AssertionError("unreachable")
+
+    def _has_bond(self, duty: Duty) -> bool:
+        contracts = self._contracts
+        holders = (contracts.court, contracts.demands, contracts.session_demands, contracts.ledger)
+        return any(
+            holder.bond_of(self._node.address) > 0
+            for holder in holders
+            if holder.address == duty.call.to
+        )
+
+    def _pays(self, duty: Duty) -> bool:
+        """Whether what a call is made for is worth more than its gas."""
+        if duty.price is None:
+            return True
+        price = duty.price
+        reward = price.reward(self._contracts.vault.slashable(price.guilty, price.role))
+        wei = duty.gas * int(self._contracts.rpc.request("eth_gasPrice"), 16)
+        cost = wei * self._config.token_per_wei
+        if reward > cost:
+            return True
+        if self._once(duty.intent, "does not pay"):
+            self._node.log.info(
+                "left undone, for it does not pay",
+                what=str(duty.action),
+                about=duty.about,
+                reward=str(reward),
+                gas=f"{cost:.0f}",
+            )
+        return False
+
+    def _allow(self, bond: Bond, about: str) -> bool:
+        """Lets the contract take the bond, and no more."""
+        token, key = self._contracts.token, self._node.address
+        held = token.balance_of(key)
+        if held < bond.amount:
+            reason = f"the key holds {held} token units and the bond is {bond.amount}"
+            self._tell_lack(Lack(Action.FILE, about, 0, reason))
+            return False
+        for number in count():
+            if token.allowance(key, bond.spender) >= bond.amount:
+                return True
+            # An allowance that was used up needs another transaction, under another name.
+            intent = f"allow:{bond.spender.hex()}:{number}"
+            known = self._sender.find(intent)
+            if known is None or known.result is None:
+                call = token.approve(bond.spender, bond.amount) if known is None else known.call
+                self._sender.send(intent, call, timeout=WAIT_SECONDS)
+        return False
+
+    # ------------------------------------------------------------ finding faults
+
+    def _find(self, standing: Standing, now: Now) -> None:
+        """Looks through what is new: kept accusations, and settled roots of this node's lanes."""
+        self._weigh_accusations(standing)
+        mine = standing.keys_of(self._node.address)
+        of_lane: dict[bytes, list[bytes]] = {}
+        for batch, _index, entry, lane in standing.settlements():
+            if not mine & {lane.client, lane.drafter, lane.verifier}:
+                continue
+            roots = of_lane.setdefault(lane.id, [])
+            roots.append(entry.root)
+            # Past the evidence lifetime records may be pruned, and stakes begin to go.
+            if entry.root in self._checked or now.time > batch.evidence_until:
+                continue
+            found = self._records.batch(entry.root)
+            if found is None:
+                continue
+            self._checked.add(entry.root)
+            older = [self._records.batch(root) for root in roots[-1 - BASES_CHECKED : -1]]
+            try:
+                held = [batch for batch in (*older, found) if batch is not None]
+                faults = find_faults(self._node.domain, lane, *held)
+            except TreeError:
+                continue  # some rounds are gone
+            self._node.metrics.count("watch_settlements_checked")
+            self._take(faults, mine)
+
+    def _weigh_accusations(self, standing: Standing) -> None:
+        domain, room = self._node.domain, self._records.room
+        for name, accusation in self._records.hop(lambda: list(room.accusations())):
+            if name in self._weighed:
+                continue
+            here, before = accusation.evidence()
+            start_hash, number = here.verdict.start_hash, here.verdict.round
+            held = self._records.hop(room.round, start_hash, number)
+            if before is None and number:
+                before = self._records.hop(room.round, start_hash, number - 1)
+            faults = list(round_faults(domain, here, before))
+            if held is not None:
+                faults += equivocations(domain, here, held)
+            faults += self._equivocations_with(accusation.start.struct_hash, name)
+            self._take(faults, standing.keys_of(self._node.address))
+            self._weighed.add(name)
+            if not faults:
+                self._node.metrics.count("watch_unprovable")
+                self._node.log.info("no contract can judge what was kept", accusation=name)
+
+    def _equivocations_with(self, start_hash: bytes, name: str) -> list[Fault]:
+        """Two accusations of one session may be each other's proof: neither window counted, say."""
+        domain, room = self._node.domain, self._records.room
+        found = dict(self._records.hop(lambda: list(room.accusations())))
+        one, _ = found[name].evidence()
+        out: list[Fault] = []
+        for other_name, other in found.items():
+            if other_name != name and other.start.struct_hash == start_hash:
+                out += equivocations(domain, one, other.evidence()[0])
+        return out
+
+    def _take(self, faults: Sequence[Fault], mine: frozenset[bytes]) -> None:
+        """Makes challenges of faults that the contract sees as well, journalled once."""
+        for fault in faults:
+            about = f"F{fault.number}, code {int(fault.code)}, round {fault.round}"
+            if fault.guilty in mine:
+                self._node.metrics.count("own_faults")
+                self._node.log.error("this node's own records break a rule", fault=about)
+                continue
+            challenge = Challenge.of(self._contracts, fault)
+            name = f"challenge:{challenge.name.hex()}"
+            if name in self._challenges:
+                continue
+            try:
+                rule = self._contracts.rule_of(fault)
+                rule.ruling(fault, self._contracts.domain.separator)
+            except Reverted as error:
+                # Would cost a bond: what Python finds and the contract does not is our own bug.
+                self._node.metrics.count("watch_unprovable")
+                self._node.log.error("the contract sees no fault", fault=about, reason=str(error))
+                continue
+            wire = self._records.hop(self._node.journal.secret_once, name, challenge.to_wire)
+            self._challenges[name] = Challenge.from_wire(self._contracts, wire)
+            self._node.metrics.count("faults_found")
+            self._node.log.warning("fault found", fault=about, guilty="0x" + fault.guilty.hex())
+
+    # ------------------------------------------------------------ proving
+
+    def _prove(self, standing: Standing, now: Now) -> int:
+        journal = self._node.journal
+        for name, wire in self._records.hop(journal.secrets_under, "challenge"):
+            if name not in self._challenges:
+                self._challenges[name] = Challenge.from_wire(self._contracts, wire)
+        if not self._challenges:
+            return 0
+        contracts = self._contracts
+        self._steps = challenge_duties(
+            contracts,
+            self._node.address,
+            list(self._challenges.values()),
+            standing,
+            now,
+            self._records,
+            lambda challenge: contracts.vault.slashable(challenge.fault.guilty, challenge.role),
+            contracts.court.terms(),
+        )
+        done = 0
+        for challenge, step, duty in self._steps:
+            if duty is not None:
+                done += self._do(duty)
+            elif self._once(f"step:{challenge.name.hex()}", step):
+                self._node.log.info("challenge", fault=f"F{challenge.fault.number}", step=str(step))
+        return done
