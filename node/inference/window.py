@@ -70,13 +70,25 @@ class VerifyCost:
             seconds = min(seconds, 3 * self.seconds(rows))
         if rows == 1:
             old = self._single
-            self._single = seconds if old is None else 0.8 * old + 0.2 * seconds
+            fresh_start = old is None or not self.known(1)
+            self._single = seconds if fresh_start else 0.8 * old + 0.2 * seconds
             return
         fresh = (1.0, rows, rows * rows, seconds, rows * seconds)
         self._sums = [self.forgetting * s + x for s, x in zip(self._sums, fresh, strict=True)]
 
     def known(self, rows: int) -> bool:
-        return self._single is not None if rows == 1 else self._sums[0] > 0
+        """Whether there is a measurement to believe. One row never costs more than two: a time that
+        says so was taken while the machine was busy, and would rule out K = 0 for good."""
+        if rows > 1:
+            return self._sums[0] > 0
+        return self._single is not None and (
+            self._sums[0] == 0 or self._single <= 1.05 * self._two_rows
+        )
+
+    @property
+    def _two_rows(self) -> float:
+        a, b = self.line()
+        return a + 2 * b
 
     def line(self) -> tuple[float, float]:
         """(a, b) in seconds; (0, 0) before any observation. b is not negative."""
@@ -93,7 +105,7 @@ class VerifyCost:
 
     def seconds(self, rows: int) -> float:
         if rows == 1 and self._single is not None:
-            return self._single
+            return self._single if self.known(1) else self._two_rows
         a, b = self.line()
         return a + b * rows
 

@@ -51,3 +51,35 @@ def test_a_running_journal_is_copied(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["journal", "backup", "--config", str(config), str(target)]) == 1
     assert "exists" in capsys.readouterr().err
     running.close()
+
+
+def test_decoding_on_this_machine_explains_its_windows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The text is the same with and without a draft; every round says what it was chosen from."""
+    asked = ["local", "In the beginning", "--target", "tiny-target", "--max-tokens", "8"]
+    texts = set()
+    for draft in ("tiny-draft", "ngram", "exit-2", "none"):
+        assert main([*asked, "--draft", draft, "--explain", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        texts.add((shown["text"], tuple(shown["token_ids"])))
+        assert sum(w["emitted"] for w in shown["windows"]) == len(shown["token_ids"])
+        if draft == "none":
+            assert all(w["k"] == 0 for w in shown["windows"])
+        else:
+            assert all({"alpha", "reason"} <= set(w["control"]) for w in shown["windows"])
+    assert len(texts) == 1
+    assert main([*asked, "--draft", "tiny-draft", "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert "first round" in told
+    assert "tokens/s" in told
+
+
+def test_decoding_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["local", "x", "--target", "tiny-target", "--draft"]
+    assert main([*asked, "exit-6"]) == 1
+    assert "6 layers" in capsys.readouterr().err
+    assert main([*asked, "ngram", "--max-tokens", "4000"]) == 1
+    assert "context" in capsys.readouterr().err
+    assert main([*asked, "ngram", "--top-p", "2"]) == 1
+    assert "top_p" in capsys.readouterr().err
