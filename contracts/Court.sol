@@ -201,6 +201,21 @@ abstract contract Court is ICourt, Ownable2Step, ReentrancyGuardTransient {
         bondOf[msg.sender] += filing.bond;
     }
 
+    /// @dev The rule's answer; its revert where it refuses.
+    function _ask(address rule, bytes memory question)
+        internal
+        view
+        returns (Evidence.Ruling memory)
+    {
+        (bool held, bytes memory answer) = rule.staticcall(question);
+        if (!held) {
+            assembly ("memory-safe") {
+                revert(add(answer, 0x20), mload(answer))
+            }
+        }
+        return abi.decode(answer, (Evidence.Ruling));
+    }
+
     function _punish(Evidence.Ruling memory ruling, Filing memory filing) internal {
         Role role = ruling.drafter ? Role.DRAFTER : Role.VERIFIER;
         // INVARIANT: one fault, one punishment, under the name that an opening of the same round has;

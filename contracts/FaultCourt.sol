@@ -134,21 +134,6 @@ contract FaultCourt is IFaultCourt, Court {
         _punish(ruling, filing);
     }
 
-    /// @dev The rule's answer; its revert where it refuses.
-    function _ask(address rule, bytes memory question)
-        private
-        view
-        returns (Evidence.Ruling memory)
-    {
-        (bool held, bytes memory answer) = rule.staticcall(question);
-        if (!held) {
-            assembly ("memory-safe") {
-                revert(add(answer, 0x20), mload(answer))
-            }
-        }
-        return abi.decode(answer, (Evidence.Ruling));
-    }
-
     /// @dev That the root is the guilty verifier's.
     function _requireOwn(Evidence.Ruling memory ruling, Source calldata source) private view {
         if (source.signature.length != 0) {

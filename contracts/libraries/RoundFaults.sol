@@ -49,7 +49,7 @@ library RoundFaults {
         if (e.one.startHash != e.other.startHash || e.one.round != e.other.round || one == other) {
             revert Evidence.NoFault();
         }
-        _accuseVerifier(r, order, e.one, 2, Evidence.VERDICT_TWICE);
+        accuseVerifier(r, order, e.one, 2, Evidence.VERDICT_TWICE);
     }
 
     // ------------------------------------------------------------------ F3, F4 of leaves
@@ -65,7 +65,7 @@ library RoundFaults {
         if (e.verdictLeaf.draftToken == (drafted ? e.draftLeaf.token : Records.NO_TOKEN)) {
             revert Evidence.NoFault();
         }
-        _accuseVerifier(r, order, e.verdict, 3, AcceptRule.OTHER_DRAFT);
+        accuseVerifier(r, order, e.verdict, 3, AcceptRule.OTHER_DRAFT);
         _harmDrafter(r, order, e);
     }
 
@@ -80,7 +80,7 @@ library RoundFaults {
         Records.VerdictLeaf memory leaf = e.verdictLeaf;
         uint8 code = _ruleAlone(e, order, leaf, drafted);
         if (code == AcceptRule.NO_FAULT) revert Evidence.NoFault();
-        _accuseVerifier(r, order, e.verdict, 4, code);
+        accuseVerifier(r, order, e.verdict, 4, code);
         if (!leaf.accepted) _harmDrafter(r, order, e);
     }
 
@@ -110,8 +110,8 @@ library RoundFaults {
         Records.Order memory order,
         bytes32 separator
     ) private pure returns (bool drafted) {
-        _requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
-        _requireLeaf(e.verdict, e.verdictLeaf, e.index, e.verdictPath);
+        requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
+        requireLeaf(e.verdict, e.verdictLeaf, e.index, e.verdictPath);
         uint256 window;
         if (e.verdict.draftCommitHash != 0) {
             Evidence.requireSame("commit", Records.hash(e.commit), e.verdict.draftCommitHash);
@@ -209,7 +209,7 @@ library RoundFaults {
             }
         }
         if (code == AcceptRule.NO_FAULT) revert Evidence.NoFault();
-        _accuseVerifier(r, order, e.verdict, 4, code);
+        accuseVerifier(r, order, e.verdict, 4, code);
     }
 
     /// @dev As many as announced and the order allows (so that V cannot announce what D may not
@@ -237,7 +237,7 @@ library RoundFaults {
         uint256 window = _requireRound(e, order, separator);
         uint8 code = _fit(e, order, window);
         if (code == AcceptRule.NO_FAULT) revert Evidence.NoFault();
-        _accuseVerifier(r, order, e.verdict, 5, code);
+        accuseVerifier(r, order, e.verdict, 5, code);
     }
 
     function _fit(Evidence.Round calldata e, Records.Order memory order, uint256 window)
@@ -280,7 +280,7 @@ library RoundFaults {
         pure
         returns (uint256 window)
     {
-        _requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
+        requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
         if (e.verdict.draftCommitHash != 0) {
             Evidence.requireSame("commit", Records.hash(e.commit), e.verdict.draftCommitHash);
             window = e.commit.k;
@@ -301,11 +301,11 @@ library RoundFaults {
         returns (Evidence.Ruling memory r)
     {
         Records.Order memory order = e.order;
-        _requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
-        _requireLeaf(e.verdict, e.leaf, e.index, e.path);
+        requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
+        requireLeaf(e.verdict, e.leaf, e.index, e.path);
         uint8 code = _place(e, order, separator);
         if (code == AcceptRule.NO_FAULT) revert Evidence.NoFault();
-        _accuseVerifier(r, order, e.verdict, 5, code);
+        accuseVerifier(r, order, e.verdict, 5, code);
     }
 
     function _place(Evidence.LeafPlace calldata e, Records.Order memory order, bytes32 separator)
@@ -340,7 +340,7 @@ library RoundFaults {
         returns (Evidence.Ruling memory r)
     {
         Records.Order memory order = e.order;
-        _requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
+        requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
         (bytes32 root, uint256 accepted, bytes32 context) = read(e.leaves, e.verdict.contextHash);
         // INVARIANT: these are the leaves, and no shorter or longer list has their root.
         Evidence.requireSame("leaves", root, e.verdict.verdictRoot);
@@ -352,7 +352,7 @@ library RoundFaults {
         } else {
             revert Evidence.NoFault();
         }
-        _accuseVerifier(r, order, e.verdict, 5, code);
+        accuseVerifier(r, order, e.verdict, 5, code);
     }
 
     /// @notice The root over leaves, how many are accepted, and the context after their tokens.
@@ -380,13 +380,14 @@ library RoundFaults {
 
     // ------------------------------------------------------------------ inside
 
-    function _requireVerdict(
+    /// @notice That V signed the verdict, in a session under this order.
+    function requireVerdict(
         Records.Order memory order,
         Records.SessionStart calldata start,
         Records.Verdict calldata verdict,
         bytes calldata signature,
         bytes32 separator
-    ) private pure {
+    ) internal pure {
         Evidence.requireSession(order, start, verdict.startHash);
         // INVARIANT: V answers for what V signed.
         Evidence.requireSigned(
@@ -406,12 +407,13 @@ library RoundFaults {
         Evidence.requireSigned("commit", separator, Records.hash(commit), signature, order.drafter);
     }
 
-    function _requireLeaf(
+    /// @notice That the leaf stands at `index` of the verdict's tree.
+    function requireLeaf(
         Records.Verdict calldata verdict,
         Records.VerdictLeaf calldata leaf,
         uint32 index,
         bytes32[] calldata path
-    ) private pure {
+    ) internal pure {
         if (index >= verdict.emitted) {
             revert Evidence.NoSuchPlace("leaf", index, verdict.emitted);
         }
@@ -428,14 +430,14 @@ library RoundFaults {
         );
     }
 
-    /// @dev C gets back what it paid for the round, at the order's prices.
-    function _accuseVerifier(
+    /// @notice C gets back what it paid for the round, at the order's prices.
+    function accuseVerifier(
         Evidence.Ruling memory r,
         Records.Order memory order,
         Records.Verdict calldata verdict,
         uint8 fault,
         uint8 code
-    ) private pure {
+    ) internal pure {
         (r.fault, r.code, r.guilty) = (fault, code, order.verifier);
         (r.startHash, r.round) = (verdict.startHash, verdict.round);
         (r.token, r.client) = (order.token, order.client);
