@@ -139,6 +139,61 @@ def test_every_emitted_token_has_the_targets_law(case, monkeypatch):
     assert np.abs(plain - target.law_after(prompt)).max() < 1e-12
 
 
+def drafted_lists(kind, draft, prompt, prefix):
+    """What a drafter declares after a prefix: ((token drawn, chance), …) and the list, per draw."""
+    text = [*prompt, *prefix]
+    if kind == "honest":
+        session = ModelDrafter(draft).open(text, PARAMS, seed=seed(1))
+        kept = session.propose(1, DraftCoin(seed(3), seed(4))).kept[0]
+        return [(x, chance, kept) for x, chance in draft_law(kept)]
+    if kind == "greedy":  # its best token, declared as a point mass
+        x = int(draft.logits_after(text).argmax())
+    else:  # n-gram: what followed the last token before, declared as a point mass
+        x = (
+            LookupDrafter()
+            .open(text, PARAMS, seed=seed(1))
+            .propose(1, DraftCoin(b"", b""))
+            .tokens[0]
+        )
+    return [(x, 1.0, point_mass(x))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["honest", "greedy", "ngram"])
+@pytest.mark.parametrize(("vocab", "k"), [(8, 1), (5, 2), (4, 3)])
+def test_the_law_of_whole_rounds_is_the_targets(kind, vocab, k, monkeypatch):
+    """Every prefix that a window of K can have, every draft after it, every coin: the output's law
+    at each position, and so of every sequence of K + 1 tokens, is the target's to 1e-12."""
+    board = CoinBoard(monkeypatch)
+    target, draft = TableModel(vocab, 1, 1.0), TableModel(vocab, 2, 1.0)
+    prompt = [1, 0, 1]
+    joint = {(): 1.0}
+    for depth in range(k + 1):
+        longer = {}
+        for prefix, chance in joint.items():
+            law = np.zeros(vocab)
+            before = [point_mass(t) for t in prefix]
+            if depth == k:  # after a full accept: the bonus
+                law = emitted_law(board, target, PARAMS, prompt, prefix, before, depth)
+            else:
+                for x, probability, kept in drafted_lists(kind, draft, prompt, prefix):
+                    rest = k - depth - 1  # the window goes on behind the draft in question
+                    drafts = [*prefix, x, *[0] * rest]
+                    kepts = [*before, kept, *[point_mass(0)] * rest]
+                    law += probability * emitted_law(
+                        board, target, PARAMS, prompt, drafts, kepts, depth
+                    )
+            assert np.abs(law - target.law_after([*prompt, *prefix])).max() < 1e-12
+            longer |= {(*prefix, t): chance * law[t] for t in range(vocab)}
+        joint = longer
+    assert len(joint) == vocab ** (k + 1)
+    for sequence, chance in joint.items():
+        want = np.prod(
+            [target.law_after([*prompt, *sequence[:i]])[t] for i, t in enumerate(sequence)]
+        )
+        assert abs(chance - want) < 1e-12
+
+
 def test_point_masses_and_greedy_drafts_keep_the_law(monkeypatch):
     """A drafter that always takes its best token is exact as long as it declares the point mass."""
     board = CoinBoard(monkeypatch)
