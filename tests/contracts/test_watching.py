@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from watched_node import (
     voucher_over,
 )
 
+from node.cli import main
 from node.roles.accusations import accuse, accuse_twice
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
@@ -55,8 +57,12 @@ def anvil() -> Iterator[Anvil]:
 
 
 @pytest.fixture(scope="module")
-def opened(anvil: Anvil, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
-    folder = tmp_path_factory.mktemp("watching")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("watching")
+
+
+@pytest.fixture(scope="module")
+def opened(anvil: Anvil, folder: Path) -> Contracts:
     return open_lane(deploy_devnet(anvil, folder), folder, stake=STAKE).contracts
 
 
@@ -495,3 +501,63 @@ def test_v_delivers_a_session_to_who_may_read_it(
     assert verifier.counted("watch_close") == 1
     verifier.look()
     assert verifier.counted("watch_pull") == 1
+
+
+# ---------------------------------------------------------------- shown
+
+
+@pytest.mark.slow
+def test_the_command_shows_every_dispute_with_its_deadline(
+    anvil: Anvil,
+    chain: Contracts,
+    parties: Parties,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = ["--rpc-url", anvil.url, "--address-book", str(folder / "addresses.json")]
+
+    def shown(*words: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["disputes", *where, *words, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    nobody = ["--keystore", str(tmp_path / "none.json")]
+    assert shown(*nobody)["disputes"] == []
+    assert main(["disputes", *where, *nobody, "--mine"]) == 1
+    assert "name an --address or a --keystore" in capsys.readouterr().err
+    honest = played(chain)
+    settle(chain, parties, honest.rounds)
+    node = Watched(chain, CLIENT, tmp_path / "c")
+    told = misname_draft(chain.domain, honest, Random(1))
+    assert told is not None
+    for _ in range(4):
+        node.look()
+        anvil.mine()
+    accuse_of(node, told[0], honest)
+    node.look()
+    me, accused = "0x" + node.address.hex(), "0x" + V.hex()
+    found = shown("--address", accused)["disputes"]
+    by_kind = {entry["kind"]: entry for entry in found}
+    assert set(by_kind) == {"draw", "demand", "filing"}
+    for kind, words in (("draw", "this node opens sample 0"), ("demand", "this node answers")):
+        assert by_kind[kind]["accused"] == accused
+        assert by_kind[kind]["part"] == "accused"
+        assert by_kind[kind]["next"].startswith(words)
+        assert by_kind[kind]["until"] > chain.rpc.head().timestamp
+    assert by_kind["demand"]["by"] == by_kind["filing"]["by"] == me
+    assert int(by_kind["filing"]["bond"]) == chain.court.bond()
+    assert [d["kind"] for d in shown("--address", me, "--mine")["disputes"]] == ["demand", "filing"]
+    anvil.mine(2)
+    node.look()
+    found = shown("--address", me)["disputes"]
+    assert {entry["kind"] for entry in found} == {"draw", "demand", "fault"}  # the filing is used
+    (fault,) = (entry for entry in found if entry["kind"] == "fault")
+    assert (fault["accused"], fault["by"], fault["next"]) == (accused, me, "nothing: punished")
+    anvil.warp(61)
+    assert main(["disputes", *where, "--address", me]) == 0
+    text = capsys.readouterr().out
+    assert "this node takes 5 % of the verifier's stake, unless the verifier answers first" in text
+    assert "(passed)" in text
+    assert "anybody may call expire" in text
