@@ -7,8 +7,9 @@ PY := .venv/bin/python
 JOBS ?= 2
 export OMP_NUM_THREADS ?= 1
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
-# The launchers in .bin start the real tool through Node; forge itself starts 0.1 s faster.
-FORGE := node_modules/.bin/forge
+# The launchers in node_modules/.bin answer 0 whatever forge has answered: the binary itself. Looked up
+# when it is used, because `setup` installs it.
+FORGE = $(shell $(PY) -c 'from settlement.chain.anvil import native_binary as n; print(n("forge"))')
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: help
