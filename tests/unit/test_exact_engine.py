@@ -248,3 +248,13 @@ def test_a_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     tensors["model.layers.0.mlp.up_proj.weight"][0, 0] = np.inf
     with pytest.raises(ModelError, match="finite"):
         load_exact(write(tmp_path, config, tensors))
+
+
+def test_the_exponent_of_a_row_leaves_sixteen_bits_and_no_more() -> None:
+    from node.inference.exact.model import _exponent
+
+    for bits in range(53):
+        for top in {(1 << bits) - 1, 1 << bits, (32639 << bits >> 15), (32640 << bits >> 15)}:
+            e = _exponent(top)
+            assert (top + (1 << e >> 1)) >> e <= 32639
+            assert e == 0 or (top + (1 << e >> 2)) >> (e - 1) > 32639

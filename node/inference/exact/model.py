@@ -37,6 +37,8 @@ _RESIDUAL_LIMIT: Final = float((1 << 31) - 1)
 _LOGIT_LIMIT: Final = float((1 << 36) - 1)
 #: Rows of an MLP worked on at once: its wide intermediate values stay in the cache.
 _MLP_ROWS: Final = 64
+#: Queries of one span attended at once, over the keys that the last of them may see.
+_QUERY_ROWS: Final = 32
 
 
 class _Requantised:
@@ -249,8 +251,6 @@ class ExactModel:
         rows = [len(piece.tokens) for piece in chunk]
         past = [piece.cache.length for piece in chunk]
         rotation = torch.cat([self._rotation[m : m + n] for m, n in zip(past, rows, strict=True)])
-        group = a.heads // a.kv_heads
-        masks = [_causal_mask(m, n, group, x) for m, n in zip(past, rows, strict=True)]
         rotated = (a.heads + a.kv_heads) * a.head_dim
         for number, layer in enumerate(self._layers):
             qkv = layer.qkv(self._norm(x, layer.attention_gains))  # [2, 3]
@@ -258,9 +258,9 @@ class ExactModel:
             q, k = qk[:, : a.heads] * layer.score_scale, qk[:, a.heads :]
             v = qkv[:, rotated:].unflatten(1, (a.kv_heads, a.head_dim))
             mixed = [
-                self._attend(qp, p.cache.append(number, kp, vp), mask)
-                for p, qp, kp, vp, mask in zip(
-                    chunk, q.split(rows), k.split(rows), v.split(rows), masks, strict=True
+                self._attend(qp, p.cache.append(number, kp, vp), m)
+                for p, qp, kp, vp, m in zip(
+                    chunk, q.split(rows), k.split(rows), v.split(rows), past, strict=True
                 )
             ]
             x.add_(layer.out(mixed[0] if len(mixed) == 1 else torch.cat(mixed)))  # [6]
@@ -293,10 +293,8 @@ class ExactModel:
         turned = torch.view_as_real(pairs * rotation)
         return torch.add(self._half, turned, alpha=2.0**-15).floor_().flatten(2)
 
-    def _attend(
-        self, q: torch.Tensor, runs: Sequence[Run], mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """[5] of one span.
+    def _attend(self, q: torch.Tensor, runs: Sequence[Run], past: int) -> torch.Tensor:
+        """[5] of one span: row i sees the first past + i + 1 tokens.
 
         Args:
             q: float64[n, H, c], times 2**−σ; runs: keys and values int16[Hk, tokens, c] of
@@ -305,24 +303,35 @@ class ExactModel:
         Returns:
             float64[n, H · c].
         """
+        wide = [(keys.double().transpose(1, 2), values.double()) for keys, values in runs]
+        if len(q) <= _QUERY_ROWS:
+            return self._attend_block(q, wide, past)
+        blocks, seen = [], past
+        for block in q.split(_QUERY_ROWS):
+            blocks.append(self._attend_block(block, _first(wide, seen + len(block)), seen))
+            seen += len(block)
+        return torch.cat(blocks)
+
+    def _attend_block(self, q: torch.Tensor, runs: Sequence[Run], past: int) -> torch.Tensor:
+        """As `_attend`; runs: keys float64[Hk, c, tokens], values float64[Hk, tokens, c]."""
         n, heads, dim = q.shape
         kv_heads = len(runs[0][0])
         grouped = q.unflatten(1, (kv_heads, heads // kv_heads)).permute(1, 2, 0, 3).flatten(1, 2)
-        parts = [torch.bmm(grouped, keys.double().transpose(1, 2)) for keys, _ in runs]
+        parts = [torch.bmm(grouped, keys) for keys, _ in runs]
         scores = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-        if mask is not None:
-            scores.add_(mask)
+        if n > 1:
+            mask = torch.full((n, n), -torch.inf, dtype=scores.dtype, device=scores.device)
+            scores.unflatten(1, (-1, n))[..., past:].add_(mask.triu_(1))
         delta = (scores.amax(2, keepdim=True) - scores).clamp_(max=float(EXP_LIMIT))
         weights = self._exp.index_select(0, delta.to(torch.int32).flatten()).view_as(scores)
         total = weights.sum(2, keepdim=True)
-        shares = weights.split([keys.shape[1] for keys, _ in runs], dim=2)
-        sums = [
-            torch.bmm(share, values.double())
-            for share, (_, values) in zip(shares, runs, strict=True)
-        ]
-        for more in sums[1:]:
-            sums[0].add_(more)
-        out = torch.add(sums[0], total, alpha=0.5).div_(total).floor_()
+        if len(runs) == 1:
+            mixed = torch.bmm(weights, runs[0][1])
+        else:
+            shares = weights.split([values.shape[1] for _, values in runs], dim=2)
+            sums = [torch.bmm(w, v) for w, (_, v) in zip(shares, runs, strict=True)]
+            mixed = torch.stack(sums).sum(0)
+        out = mixed.add_(total, alpha=0.5).div_(total).floor_()
         return out.unflatten(1, (heads // kv_heads, n)).permute(2, 0, 1, 3).reshape(n, heads * dim)
 
     def _mlp(self, layer: _Layer, x: torch.Tensor) -> torch.Tensor:
@@ -357,12 +366,14 @@ def _adjacent(head_dim: int) -> np.ndarray:
     return np.arange(head_dim).reshape(2, head_dim // 2).T.reshape(-1)
 
 
-def _causal_mask(past: int, rows: int, group: int, like: torch.Tensor) -> torch.Tensor | None:
-    """Additive mask [group · rows, past + rows], or None for one row, which sees everything."""
-    if rows == 1:
-        return None
-    mask = torch.full((rows, past + rows), -torch.inf, dtype=like.dtype, device=like.device)
-    return mask.triu_(past + 1).repeat(group, 1)
+def _first(runs: Sequence[Run], tokens: int) -> list[Run]:
+    """The first `tokens` of widened runs."""
+    out: list[Run] = []
+    for keys, values in runs:
+        if tokens > 0:
+            out.append((keys[:, :, :tokens], values[:, :tokens]))
+        tokens -= values.shape[1]
+    return out
 
 
 def load_exact(
