@@ -156,6 +156,11 @@ contract AuditPanel is IAuditPanel, Bonded {
             IModelRegistry.Tolerance memory tolerance =
                 registry.toleranceAt(charge.subject.model, charge.subject.settledAt);
             (charge.margin, charge.distance) = (tolerance.marginQ24, tolerance.distance);
+            if (charge.fault == WRONG_CANARY) {
+                // INVARIANT: a canary is wrong by far, so that no honest auditor takes it for right.
+                charge.margin = _twice(charge.margin);
+                charge.distance = _twice(charge.distance);
+            }
         }
         chargeHash[caseId] = keccak256(abi.encode(charge));
         CaseState storage state = _cases[caseId];
@@ -458,6 +463,10 @@ contract AuditPanel is IAuditPanel, Bonded {
                 charge.subject.round
             )
         );
+    }
+
+    function _twice(uint64 value) private pure returns (uint64) {
+        return value > type(uint64).max / 2 ? type(uint64).max : 2 * value;
     }
 
     function _isGuilty(JuryVerdict.Result result) private pure returns (bool) {

@@ -114,6 +114,15 @@ contract PlaceRule is IPlaceRule {
         bytes32 root = bytes32(source.entries[offset + 32:offset + 64]);
         if (lane != s.lane) revert NotSettled(s.lane, lane);
         if (root != s.root) revert NotSettled(s.root, root);
+        uint256 figures = uint256(bytes32(source.entries[offset + 64:offset + 96]));
+        // Two values of 96 bits.
+        // forge-lint: disable-next-line(unsafe-typecast)
+        s.value = uint128(uint256(uint96(figures)) + uint96(figures >> 96));
+        (s.batchId, s.index) = (batch.id, source.index);
+        if (batch.randomness != 0) {
+            s.seed =
+                keccak256(abi.encodePacked("verdraft/sample/1", batch.randomness, source.index));
+        }
         s.settledAt = batch.settledAt;
         s.until = batch.settledAt + batch.terms.evidence + batch.terms.firstDeadline
             + batch.terms.secondDeadline;

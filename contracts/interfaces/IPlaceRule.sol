@@ -54,6 +54,10 @@ interface IPlaceRule {
         bytes32 record; // leaf hash of the round record
         bytes32 sealedPrint; // of V's fingerprint; zero where D is asked about
         bytes32 figures; // one hash of all that was said there, but for the fingerprint
+        uint64 batchId;
+        uint32 index; // of the lane's entry in it
+        bytes32 seed; // of that entry's draw; zero while the batch has no randomness
+        uint128 value; // what the batch's voucher asked for
         uint64 settledAt; // unix seconds
         uint64 until; // after that nobody is accused of it: evidence and both deadlines
         uint128 clientLoss; // of `token`, what the client paid for the round
