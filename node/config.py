@@ -153,10 +153,10 @@ class NodeConfig:
         )
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
         need(
-            self.model.dtype in ("float32", "bfloat16"),
+            self.model.dtype in ("exact", "float32", "bfloat16"),
             "model.dtype",
             self.model.dtype,
-            "float32 or bfloat16 (strict modes hold in float32)",
+            "exact, float32 or bfloat16 (strict modes hold in exact and float32)",
         )
         need(
             0 <= self.limit.min_window <= self.limit.max_window <= 64,

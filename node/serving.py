@@ -16,7 +16,7 @@ from node.inference.tokens import Tokenizer, require_same_tokens
 from node.network.messages import Offer, PromptDelivery, Role
 from node.roles.ports import Node
 from settlement.hashing import ZERO32
-from settlement.records import Manifest, Order
+from settlement.records import Manifest, Order, Tier
 
 if TYPE_CHECKING:
     from node.inference.window import WindowControl
@@ -201,7 +201,7 @@ async def serve_auditor(
 ) -> AuditorRole:
     """Starts the auditor role. Its model is loaded when it is first drawn."""
     from node.roles.auditor import AuditorRole
-    from node.roles.rerun import Loaded, WorkerRerun
+    from node.roles.rerun import Loaded, Tolerance, WorkerRerun
 
     def load() -> Loaded:
         from node.inference.loading import load_model
@@ -211,7 +211,10 @@ async def serve_auditor(
         model = load_model(folder, config.model.dtype, config.model.device)
         return Loaded(manifest.model_id, model, tokenizer.token_bytes)
 
-    role = AuditorRole(node, draws, WorkerRerun(_LateWorker(config.model.threads), load))
+    # The order's model must be ours, so its tier is the configured one.
+    tolerance = Tolerance.of(Tier.EXACT if config.model.dtype == "exact" else Tier.FLOAT32)
+    engine = WorkerRerun(_LateWorker(config.model.threads), load)
+    role = AuditorRole(node, draws, engine, tolerance=tolerance)
     await nursery.start(role.run)
     return role
 

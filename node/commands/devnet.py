@@ -43,6 +43,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="draft at least so many tokens a round, even where none would be faster "
         "(default: %(default)s, so that drafting is seen; 0 leaves the choice to the engine)",
     )
+    parser.add_argument(
+        "--tier",
+        choices=("exact", "float"),
+        default="float",
+        help="arithmetic of all models: integers, the same on every machine, or float32 "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--tiny", action="store_true", help="use the tiny model pair")
     parser.add_argument("--draft", help='model of the first drafter: a name, folder, or "ngram"')
     parser.add_argument("--serve", action="store_true", help="stay up after the sessions")
@@ -77,5 +84,6 @@ def _run(args: argparse.Namespace) -> int:
         latency_ms=args.latency,
         json=args.json,
         draft=args.draft,
+        tier=args.tier,
     )
     return run(options)

@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--draft", help='a model with the target\'s tokens, "ngram", "exit-N" or "none"'
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=("exact", "float32", "bfloat16"), default="float32")
     parser.add_argument("--mode", choices=("coupled", "greedy", "rejection"), default="coupled")
     parser.add_argument("--temperature", type=float, help="default: 0.7, and 0 in greedy mode")
     parser.add_argument("--top-k", type=int, default=0, help="keep the k best; 0 is off")

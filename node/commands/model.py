@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="catalogue name, Hugging Face id or folder")
     parser.add_argument("--revision", help="of a Hugging Face id")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=("exact", "float32", "bfloat16"), default="float32")
 
 
 def _manifest(args: argparse.Namespace, console: Console) -> Manifest:

@@ -79,8 +79,8 @@ def _rerun(
     """Decodes the text again with the model that the order names."""
     from node.devnet.plain import PlainTarget
 
-    name = args.target or _embedded(checked.orders[0].target_model, console)
-    run = PlainTarget(name).run(checked)
+    name, dtype = _model_of(args.target, checked.orders[0].target_model, console)
+    run = PlainTarget(name, dtype).run(checked)
     if run.lossless is None:
         lines.append("re-run: rejection mode promises the target's law, not one text")
     elif run.lossless:
@@ -91,19 +91,23 @@ def _rerun(
     return {"lossless": run.lossless, "near_ties": run.near_ties, "seconds": run.seconds}
 
 
-def _embedded(model_id: bytes, console: Console) -> str:
-    """The embedded model with that id."""
+def _model_of(name: str | None, model_id: bytes, console: Console) -> tuple[str, str]:
+    """The model with that id, and the arithmetic that the id names: the given one, or one of the
+    embedded. A given model that is another is run in float32 all the same, as asked."""
     from node.inference import catalog
     from node.inference.manifest import manifest_of
 
-    for name in ("tiny-target", catalog.DEFAULT_TARGET):
+    for candidate in (name,) if name else ("tiny-target", catalog.DEFAULT_TARGET):
         try:
-            folder = catalog.resolve(name, progress=console.progress).path
+            folder = catalog.resolve(candidate, progress=console.progress).path
         except catalog.CatalogError as error:
             console.progress(str(error))
             continue
-        if manifest_of(folder, "float32").model_id == model_id:
-            return name
+        for dtype in ("float32", "exact", "bfloat16"):
+            if manifest_of(folder, dtype, progress=console.progress).model_id == model_id:
+                return candidate, dtype
+    if name:
+        return name, "float32"
     raise CommandError(
         f"no embedded model has id 0x{model_id.hex()}; name its folder or hub id with --target"
     )

@@ -41,7 +41,13 @@ class DevnetOptions:
     keep: Path | None = None
     latency_ms: float = 0.0
     json: Path | None = None
+    tier: str = "float"
     draft: str | None = None  # model of the first drafter; None: the shipped one if there is one
+
+    @property
+    def dtype(self) -> str:
+        """Arithmetic of all models, as a node's config names it."""
+        return "exact" if self.tier == "exact" else "float32"
 
     @property
     def target(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from node.inference import catalog
 from node.inference.loading import load_model
 from node.inference.params import SamplingParams
-from node.inference.plain import compare, decode_plain
+from node.inference.plain import NEAR_TIE_FLOAT32, compare, decode_plain
 from node.inference.tokens import Tokenizer
 from node.roles.convert import stop_rules
 from node.roles.receipt import Checked
@@ -21,8 +21,8 @@ class PlainRun:
     """The same request decoded by the target alone.
 
     Attributes:
-        lossless: equal, or the first difference lies at a near-tie; None in rejection mode, where
-            only the distribution is promised.
+        lossless: equal, or (in a float tier) the first difference lies at a near-tie; None in
+            rejection mode, where only the distribution is promised.
         near_ties: positions whose two best scores lie within 1e-3.
     """
 
@@ -34,14 +34,19 @@ class PlainRun:
 
 
 class PlainTarget:
-    """The target model, loaded once, one thread."""
+    """The target model, loaded once, one thread.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: of the catalogue, a folder or hub id.
+        dtype: arithmetic, as `load_model` takes it.
+    """
+
+    def __init__(self, name: str, dtype: str = "float32") -> None:
         import torch
 
         torch.set_num_threads(1)
         folder = catalog.resolve(name).path
-        self._model = load_model(folder, "float32")
+        self._model = load_model(folder, dtype)
         self._tokenizer = Tokenizer.load(folder)
 
     def run(self, checked: Checked) -> PlainRun:
@@ -59,5 +64,6 @@ class PlainTarget:
         seconds = time.perf_counter() - started
         if order.mode == Mode.REJECTION:
             return PlainRun(tuple(output.tokens), seconds, None, 0, "")
-        found: Any = compare(checked.tokens, output)
+        near_tie = 0 if self._model.tier == "exact" else NEAR_TIE_FLOAT32
+        found: Any = compare(checked.tokens, output, near_tie)
         return PlainRun(tuple(output.tokens), seconds, found.lossless, found.near_ties, str(found))

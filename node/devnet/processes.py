@@ -185,6 +185,7 @@ class Fleet:
             model=ModelConfig(
                 target=options.target,
                 draft=operator.draft or NGRAM,
+                dtype=options.dtype,
                 claim="" if claim == ZERO32 else "0x" + claim.hex(),
             ),
             limit=LimitConfig(

@@ -287,7 +287,7 @@ def fill(
     from node.devnet.plain import PlainTarget
 
     say("decoding the same prompts with the target alone")
-    target = PlainTarget(options.target)
+    target = PlainTarget(options.target, options.dtype)
     rounds: list[Round] = []
     for done in results:
         data = json.loads(Path(done["receipt_path"]).read_text())

@@ -88,7 +88,7 @@ def draft_choice(options: DevnetOptions) -> str:
 def build(options: DevnetOptions, folder: Path, say: Say) -> World:
     """Starts the chain, deploys, makes and funds every operator, stakes and reserves."""
     source = catalog.resolve(options.target, progress=say)
-    target = manifest_of(source.path, "float32", progress=say)
+    target = manifest_of(source.path, options.dtype, progress=say)
     anvil = Anvil().start()
     try:
         return _build_on(anvil, options, folder, target, say)
@@ -179,7 +179,8 @@ def _draft_id(
     """Registers the drafter's model; zero for prompt lookup, which has none."""
     if operator.draft == NGRAM:
         return ZERO32
-    manifest = manifest_of(catalog.resolve(operator.draft, progress=say).path, "float32")
+    source = catalog.resolve(operator.draft, progress=say)
+    manifest = manifest_of(source.path, options.dtype, progress=say)
     if not contracts.registry.is_registered(manifest.model_id):
         _send(sender, f"register:{operator.name}", contracts.registry.register(manifest))
     return manifest.model_id

@@ -1,4 +1,4 @@
-"""Fingerprints of a hidden state in the float tier: sixteen projections, 16 bits each.
+"""Fingerprints of a hidden state: its hash in the exact tier, sixteen projections in a float tier.
 
 A verifier commits to one per position; an auditor who re-runs the model gets nearly the same one,
 a smaller or quantised model does not. The directions come from the session's seed, which is fixed
@@ -9,14 +9,42 @@ Random projections keep distances (Johnson and Lindenstrauss 1984; with signs: A
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from settlement.hashing import TAG_FINGERPRINT, keccak256, uint
+from settlement.hashing import TAG_FINGERPRINT, TAG_HIDDEN, keccak256, uint
 
 DIRECTIONS: Final = 16
 _UNIT: Final = 1 << 12
+
+
+class Fingerprints(Protocol):
+    """Makes the fingerprints of one session."""
+
+    def fingerprints(self, hidden: np.ndarray) -> list[bytes]:
+        """32 bytes for each row of [n, d]."""
+        ...
+
+
+def fingerprints_for(tier: str, seed: bytes, hidden_size: int) -> Fingerprints:
+    """How a session of a model of that tier makes its fingerprints; S matters to floats only."""
+    return HiddenHashes() if tier == "exact" else Projection(seed, hidden_size)
+
+
+class HiddenHashes:
+    """The exact tier's: every honest machine has the same state, so its hash says it all."""
+
+    def fingerprints(self, hidden: np.ndarray) -> list[bytes]:
+        """keccak256(tag ‖ int16 values, big-endian) of each row of int16[n, d]."""
+        return [hidden_hash(row) for row in hidden]
+
+
+def hidden_hash(hidden: np.ndarray) -> bytes:
+    """The fingerprint of one final hidden state, int16[d] (docs/exact.md, "Fingerprint")."""
+    if hidden.dtype != np.int16 or hidden.ndim != 1:
+        raise ValueError(f"a state of the exact tier is int16[d], not {hidden.dtype}{hidden.shape}")
+    return keccak256(TAG_HIDDEN, hidden.astype(">i2").tobytes())
 
 
 class Projection:

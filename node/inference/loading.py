@@ -25,6 +25,7 @@ from node.inference.linear import Linear
 from node.inference.model import LanguageModel, LlamaModel, _Layer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+EXACT = "exact"
 # Ids (int array, ascending) of the head's rows, for a drafter with a head over frequent tokens.
 HEAD_IDS_FILE = "draft_vocab.npy"
 
@@ -34,7 +35,8 @@ def load_model(folder: str | Path, dtype: str = "float32", device: str = "auto")
 
     Args:
         folder: a Hugging Face model folder with safetensors.
-        dtype: "float32" (strict modes hold up to near-ties) or "bfloat16".
+        dtype: "float32" (strict modes hold up to near-ties), "bfloat16", or "exact" (integers, the
+            same bits on every machine; our forward only).
         device: "cpu", "cuda", "cuda:N", or "auto" (cuda when there is one).
 
     Raises:
@@ -42,9 +44,13 @@ def load_model(folder: str | Path, dtype: str = "float32", device: str = "auto")
         UnsupportedModel: neither way can run it losslessly with rollback.
     """
     folder = Path(folder)
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
+    if dtype not in DTYPES and dtype != EXACT:
+        raise ModelError(f"dtype {dtype!r}: must be one of {', '.join((*DTYPES, EXACT))}")
     place = choose_device(device)
+    if dtype == EXACT:
+        from node.inference.exact.model import load_exact
+
+        return load_exact(folder, place)
     try:
         arch = read_architecture(folder)
     except UnsupportedModel as reason:

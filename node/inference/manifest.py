@@ -2,8 +2,10 @@
 
 Float tiers: weightsRoot is the Merkle root, in ascending order of tensor names, over
 keccak256(0x00 ‖ name ‖ 0x00 ‖ dtype ‖ uint32 dims… ‖ sha256(data)), so the same weights in other
-shards are the same model. Reading half a gigabyte takes seconds; the result is kept beside the
-cache under the files' names, sizes and times, and recomputed when any of them changes.
+shards are the same model. Exact tier: the root over quantised rows (`exact.commitment`).
+
+Either takes seconds for half a gigabyte; the result is kept beside the cache under the files'
+names, sizes and times, and recomputed when any of them changes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from typing import Any, Final
 
 from node.inference.architecture import ModelError, read_json
 from node.inference.catalog import default_cache_dir
+from node.inference.exact.commitment import VERSION
 from node.inference.tokens import Tokenizer
 from settlement.hashing import keccak256, uint
 from settlement.records import Manifest, Tier
 from settlement.trees import merkle_root
 
-_TIERS: Final = {"float32": Tier.FLOAT32, "bfloat16": Tier.BFLOAT16}
+_TIERS: Final = {"exact": Tier.EXACT, "float32": Tier.FLOAT32, "bfloat16": Tier.BFLOAT16}
 _MAX_HEADER: Final = 1 << 26
 _CHUNK: Final = 1 << 22
 
@@ -46,7 +49,7 @@ def manifest_of(
     return Manifest(
         architecture=str(config.get("model_type", "unknown"))[:64],
         tier=_TIERS[dtype],
-        weights_root=_weights_root(folder, cache_dir or default_cache_dir(), progress),
+        weights_root=_weights_root(folder, dtype, cache_dir or default_cache_dir(), progress),
         tokenizer_hash=tokenizer.vocabulary_hash,
         vocab_size=int(config["vocab_size"]),
         eos_ids=eos_ids(folder, config),
@@ -63,11 +66,16 @@ def eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted({int(token) for token in ids}))
 
 
-def _weights_root(folder: Path, cache: Path, progress: Callable[[str], None]) -> bytes:
+def _weights_root(folder: Path, dtype: str, cache: Path, progress: Callable[[str], None]) -> bytes:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{folder} has no .safetensors file")
-    stamp = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+    exact = dtype == "exact"
+    # Beside the tensors, the exact root depends on what the config says of sizes and rotation.
+    stamped = [*files, folder / "config.json", *folder.glob("*.npy")] if exact else files
+    stamp = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in stamped]
+    if exact:
+        stamp.append(["exact", VERSION, 0])
     name = keccak256(json.dumps([str(folder.resolve()), stamp]).encode()).hex()
     kept = cache / "manifests" / name
     if kept.exists():
@@ -75,13 +83,24 @@ def _weights_root(folder: Path, cache: Path, progress: Callable[[str], None]) ->
         if len(raw) == 32:
             return raw
     progress(f"hashing the weights in {folder}")
-    leaves = dict(leaf for file in files for leaf in _leaves(file))
-    root = merkle_root([leaves[key] for key in sorted(leaves)])
+    root = _exact_root(folder) if exact else _float_root(files)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as out:
         out.write(root.hex())
     Path(out.name).replace(kept)
     return root
+
+
+def _float_root(files: list[Path]) -> bytes:
+    leaves = dict(leaf for file in files for leaf in _leaves(file))
+    return merkle_root([leaves[key] for key in sorted(leaves)])
+
+
+def _exact_root(folder: Path) -> bytes:
+    from node.inference.exact.commitment import Commitment
+    from node.inference.exact.quantise import load_integers
+
+    return Commitment(load_integers(folder)).root
 
 
 def _leaves(file: Path) -> Iterator[tuple[str, bytes]]:

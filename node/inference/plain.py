@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from node.inference.fingerprint import Projection
+from node.inference.fingerprint import fingerprints_for
 from node.inference.model import LanguageModel, Span
 from node.inference.params import Q24, History, SamplingParams
 from node.inference.rows import ModelRow, target_rows
@@ -145,7 +145,7 @@ def replay(
         ContextOverflow, ModelError: the text does not fit this model.
     """
     cache = model.new_cache()
-    projection = Projection(seed, model.hidden_size)
+    projection = fingerprints_for(model.tier, seed, model.hidden_size)
     text = [*prompt_ids, *output_ids]
     start = len(prompt_ids) + first - 1
     if start > 0:

@@ -21,14 +21,19 @@ class ModelRow(ScoreRow):
     """A `TargetRow` over one row of logits; masses and surprisals are computed on demand.
 
     Attributes:
-        logits: float32[V], as the model gave them.
+        logits: float32[V], as the model gave them; float64 in the exact tier.
     """
 
     logits: torch.Tensor | None = None
 
     def masses(self) -> UInt64s:
         scores = torch.from_numpy(self.scores)[None]
-        p = sampling.probabilities(scores, torch.tensor([self.cutoff]))
+        cutoff = torch.tensor([self.cutoff])
+        if self.logits is not None and self.logits.dtype == torch.float64:
+            # Integers, whose sum is the same in any order: not normalised before the masses are.
+            p = sampling.weights(scores, cutoff, exact=True)
+        else:
+            p = sampling.probabilities(scores, cutoff)
         return masses_from_probabilities(p[0].numpy())
 
     def surprisal(self, token: int) -> int:
@@ -58,13 +63,14 @@ def target_rows(
     """The rows that `acceptance.decide_round` takes.
 
     Args:
-        logits: float32[n, V]; row i predicts the token after drafts[:i].
+        logits: float32[n, V], or float64 in the exact tier; row i predicts the token after
+            drafts[:i].
         history: the session's tokens before the drafts.
     """
     z = sampling.penalised(logits, params, history, drafts)
     scores = sampling.fixed_point(z, params.score_temperature)
     if params.has_filters:
-        cutoffs = sampling.cutoffs(scores, params).tolist()
+        cutoffs = sampling.cutoffs(scores, params, logits.dtype == torch.float64).tolist()
     else:
         cutoffs = [NO_CUTOFF] * len(logits)
     tops = sampling.top_probabilities(logits).tolist()

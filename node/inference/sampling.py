@@ -11,6 +11,9 @@ The order, which is part of what an order's parameters mean:
    iff its score is at least that, so ties at the cut-off stay together.
 
 Greedy mode has temperature 1 for its scores and ignores the filters: they never remove a maximum.
+
+The exact tier's logits are float64 (multiples of 2**-24): for them, and where `exact` is asked for,
+exponentials come from integer tables, the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from node.inference.exact import weights as integer_weights
 from node.inference.params import Q24, History, SamplingParams
 from node.inference.proposal import Logprob
 from settlement.noise import SCORE_LIMIT
@@ -84,7 +88,7 @@ def fixed_point(z: torch.Tensor, temperature: int) -> torch.Tensor:
     return scaled.clamp_(-float(SCORE_LIMIT), float(SCORE_LIMIT)).round_().to(torch.int64)
 
 
-def cutoffs(scores: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+def cutoffs(scores: torch.Tensor, params: SamplingParams, exact: bool = False) -> torch.Tensor:
     """Step 3: the lowest kept score of each row, int64[n]; NO_CUTOFF where nothing is filtered.
 
     Args:
@@ -97,16 +101,18 @@ def cutoffs(scores: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     if 0 < params.top_k < width:
         out = torch.topk(scores, params.top_k, dim=1).values[:, -1]
     if params.top_p < Q16:
-        out = torch.maximum(out, _top_p_cutoffs(scores, out, params.top_p / Q16))
+        out = torch.maximum(out, _top_p_cutoffs(scores, out, params.top_p / Q16, exact))
     return out
 
 
-def _top_p_cutoffs(scores: torch.Tensor, floor: torch.Tensor, top_p: float) -> torch.Tensor:
+def _top_p_cutoffs(
+    scores: torch.Tensor, floor: torch.Tensor, top_p: float, exact: bool
+) -> torch.Tensor:
     width = scores.shape[1]
-    total = weights(scores, floor).sum(dim=1, keepdim=True)
+    total = weights(scores, floor, exact).sum(dim=1, keepdim=True)
     for head in (min(_TOP_P_HEAD, width), width):
         best = torch.topk(scores, head, dim=1).values
-        mass = (weights(best, floor) / total).cumsum(dim=1)
+        mass = weights(best, floor, exact).cumsum(dim=1) / total
         reached = mass >= top_p
         if head == width or bool(reached[:, -1].all()):
             break
@@ -115,8 +121,11 @@ def _top_p_cutoffs(scores: torch.Tensor, floor: torch.Tensor, top_p: float) -> t
     return best.gather(1, first[:, None])[:, 0]
 
 
-def weights(scores: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
-    """Unnormalised probabilities, float64[n, V]: exp(score - row maximum), 0 below the cut-off."""
+def weights(scores: torch.Tensor, cutoff: torch.Tensor, exact: bool = False) -> torch.Tensor:
+    """Unnormalised probabilities, float64[n, V]: exp(score - row maximum), 0 below the cut-off;
+    2**32 times that and rounded down to integers where `exact`."""
+    if exact:
+        return integer_weights.weights(scores, cutoff)
     relative = (scores - scores.max(dim=1, keepdim=True).values).double() / float(Q24)
     return torch.where(scores >= cutoff[:, None], relative.exp(), 0.0)
 
@@ -133,6 +142,8 @@ def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
     Returns:
         int64[n] in [0, 65535]: min(floor(p * 2**16), 65535). The alpha buckets are cut from it.
     """
+    if logits.dtype == torch.float64:
+        return integer_weights.top_probabilities(logits)
     z = logits.float()
     p = torch.exp(z.max(dim=1).values.double() - torch.logsumexp(z, dim=1).double())
     return (p * 65536.0).floor().clamp(0, 65535).to(torch.int64)
@@ -165,6 +176,8 @@ def surprisals(logits: torch.Tensor, tokens: Sequence[int]) -> list[int]:
     Returns:
         n ints in [0, 2**32 - 1], rounded to the nearest.
     """
+    if logits.dtype == torch.float64:
+        return integer_weights.surprisals(logits, tokens)
     z = logits.float().double()
     at = torch.as_tensor(tokens, device=z.device)[:, None]
     nats = torch.logsumexp(z, dim=1) - z.gather(1, at)[:, 0]

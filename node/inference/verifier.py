@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from node.inference import sampling
 from node.inference.architecture import ModelError
 from node.inference.cache import Cache, CachePool, ContextOverflow, CountedPool, PoolFull
-from node.inference.fingerprint import Projection
+from node.inference.fingerprint import Fingerprints, fingerprints_for
 from node.inference.model import PREFILL_CHUNK, LanguageModel, Rows, Span, check_tokens
 from node.inference.params import History, SamplingParams
 from node.inference.proposal import Draft, Logprob, ProposalError, VerifyOutcome, VerifyRequest
@@ -62,7 +62,7 @@ class TargetSession:
     cache: Cache
     history: History
     scanner: StopScanner
-    projection: Projection
+    projection: Fingerprints
     salt: bytes
     ended: bool = False
     closed: bool = field(default=False, compare=False)
@@ -211,7 +211,7 @@ class Verifier:
             cache,
             history,
             scanner,
-            Projection(seed, self.model.hidden_size),
+            fingerprints_for(self.model.tier, seed, self.model.hidden_size),
             salt,
         )
         self._open[session_id] = session

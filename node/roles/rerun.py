@@ -32,6 +32,7 @@ from settlement.records import (
     DraftLeaf,
     Mode,
     Order,
+    Tier,
     VerdictLeaf,
 )
 
@@ -58,6 +59,11 @@ class Tolerance:
     mass: float = 1e-4
     surprisal: int = 66
     fingerprint: int = 64
+
+    @classmethod
+    def of(cls, tier: Tier) -> Tolerance:
+        """What honest runs of a tier may differ by: nothing in the exact one."""
+        return cls(0, 0, 0.0, 0, 0) if tier == Tier.EXACT else cls()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The weights root of an integer model, and proofs of its rows.
 
-See docs/exact.md, "Weight commitment", "Header" and "Fingerprint".
+See docs/exact.md, "Weight commitment" and "Header".
 
 The root commits to every integer the forward pass reads: rows with their multipliers, gains, layer
 constants, and by the header sizes, rotary phases and tables. One row with its path is enough to
@@ -9,7 +9,7 @@ check one output element of any matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,6 @@ from settlement.hashing import (
     TAG_EXACT_HEADER,
     TAG_EXACT_ROW,
     TAG_EXACT_WEIGHTS,
-    TAG_HIDDEN,
     ZERO32,
     keccak256,
     uint,
@@ -203,19 +202,3 @@ def _matrix_row(matrix: Matrix, row: int) -> Row:
 
 def _vector(tensor: int, values: NDArray[np.int64]) -> Row:
     return Row(tensor, 0, 0, 0, 0, values.astype(">i4").tobytes())
-
-
-# ---------------------------------------------------------------- fingerprints
-
-
-def fingerprint(hidden: NDArray[np.int16]) -> bytes:
-    """keccak256 of a final hidden state, int16[d]: 32 bytes."""
-    return keccak256(TAG_HIDDEN, hidden.astype(">i2").tobytes())
-
-
-class HiddenHashes:
-    """Fingerprints in the exact tier: the same interface as `node.inference.fingerprint`."""
-
-    def fingerprints(self, hidden: NDArray[np.int16]) -> Sequence[bytes]:
-        """32 bytes for each row of int16[n, d]."""
-        return [fingerprint(row) for row in hidden]
