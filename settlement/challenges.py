@@ -85,8 +85,7 @@ class Challenge:
         """The inverse of `to_wire`, for the contracts it was made for."""
         data: dict[str, Any] = json.loads(raw)
         question, kind = bytes.fromhex(data["question"]), Kind[data["kind"]]
-        rule = contracts.tree_rule if kind.of_tree else contracts.round_rule
-        evidence = rule.interface.decode_call(kind.rule_function, question)[0]
+        evidence = contracts.rule_for(kind).interface.decode_call(kind.rule_function, question)[0]
         fault = Fault(
             data["number"],
             data["code"],

@@ -1,5 +1,5 @@
-"""What a proven fault is: its number and code, who is guilty, and the evidence that FaultCourt
-takes. Pure.
+"""What a proven fault is: its number and code, who is guilty, and the evidence that FaultCourt or
+ExactDispute takes. Pure.
 """
 
 from __future__ import annotations
@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, Final
 
 from settlement import trees
 from settlement.draws import RoundEvidence, sum_words
 from settlement.hashing import ZERO32
 from settlement.records import Domain, DraftCommit, DraftLeaf, Verdict, VerdictLeaf
 from settlement.signing import BadSignature
+
+MODEL_FAULT: Final = 9  # the number of what needs the model, or the exact tier's arithmetic, to see
 
 
 class Code(IntEnum):
@@ -47,6 +49,8 @@ class Kind(Enum):
     RECORD = ("recordCase", "proveRecord")
     SUMS = ("treeStep", "proveSums")
     ROUND_TWICE = ("roundTwice", "proveRoundTwice")
+    EXACT_TOKEN = ("token", "proveToken")
+    EXACT_ELEMENT = ("element", "proveElement")
 
     @property
     def rule_function(self) -> str:
@@ -58,8 +62,13 @@ class Kind(Enum):
 
     @property
     def of_tree(self) -> bool:
-        """Judged by TreeRule, with the root's source beside it; else by RoundRule."""
+        """Judged by TreeRule, with the root's source beside it."""
         return self in (Kind.RECORD, Kind.SUMS, Kind.ROUND_TWICE)
+
+    @property
+    def of_exact(self) -> bool:
+        """Judged by ExactRule and punished by ExactDispute; all others go to FaultCourt."""
+        return self in (Kind.EXACT_TOKEN, Kind.EXACT_ELEMENT)
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,8 @@ class Fault:
     """One proven fault.
 
     Attributes:
-        number: the protocol's, 1 to 5.
-        code: `LeafFault` or `Code`, as the contract returns it.
+        number: the protocol's, 1 to 5, or 9.
+        code: `LeafFault`, `Code` or `ExactCode`, as the contract returns it.
         guilty: 20-byte address of the key that signed.
         by_drafter: whose stake answers; else the verifier's.
         start_hash, round: of the round; (settled root, 0) for false sums.

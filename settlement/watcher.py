@@ -28,6 +28,7 @@ from settlement.chain.standing import (
 )
 from settlement.challenges import Challenge, Step, source_of, standpoint
 from settlement.draws import BatchEvidence, CannotOpen, is_drawn, opening_of
+from settlement.fault_proofs import MODEL_FAULT
 from settlement.hashing import keccak256, uint
 from settlement.records import Lane
 from settlement.sealing import Text, point_of, seal
@@ -383,8 +384,10 @@ class Watch:
     def _pulls(self, standing: Standing) -> Iterator[Duty]:
         """Where something of this key's has ended, and a bond may lie ready."""
         contracts, key = self._contracts, self._key
+        proven = [j.number for j in standing.judged if j.where == "proof" and j.by == key]
         ended = {
-            "FaultCourt": any(j.where == "proof" and j.by == key for j in standing.judged),
+            "FaultCourt": any(number != MODEL_FAULT for number in proven),
+            "ExactDispute": MODEL_FAULT in proven,
             "EvidenceDemands": False,
             "SessionDemands": False,
             "AlphaLedger": any(
@@ -398,6 +401,7 @@ class Watch:
                 ended[demand.contract] = True
         holders: dict[str, FaultCourt | Demands | AlphaLedger] = {
             "FaultCourt": contracts.court,
+            "ExactDispute": contracts.exact_dispute,
             "EvidenceDemands": contracts.demands,
             "SessionDemands": contracts.session_demands,
             "AlphaLedger": contracts.ledger,
@@ -426,10 +430,9 @@ def challenge_duties(
 
     Args:
         slashable: the guilty role's whole stake now.
-        terms: FaultCourt's for filings now, in the ABI's order.
+        terms: the courts' for filings now, in the ABI's order; they are deployed with the same.
     """
     out: list[tuple[Challenge, Step, Duty | None]] = []
-    court = contracts.court
     bond, _delay, _window, *shares, _victims = terms
     for challenge in challenges:
         fault = challenge.fault
@@ -441,6 +444,7 @@ def challenge_duties(
         source = source_of(challenge, standing) if fault.kind.of_tree else None
         if source is None and fault.kind.of_tree and step in (Step.FILE, Step.PROVE):
             step = Step.UNSOURCED
+        court = contracts.court_of(fault)
         if step == Step.FILE:
             call = court.file(at.commitment)
             duty = Duty(

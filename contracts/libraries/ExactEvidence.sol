@@ -31,7 +31,7 @@ library ExactEvidence {
         bytes hidden; // int16 each, big-endian
         ExactModel.Weights weights;
         ExactModel.Row own; // of the head, for leaf.token; empty where there is no such token
-        uint32 better; // leaf.token itself, where that is below the cut-off
+        uint32 better; // leaf.token itself, where that is cut off, or its own figures are false
         ExactModel.Row other; // of the head, for `better`; empty where that is leaf.token
     }
 

@@ -118,15 +118,17 @@ library ExactFaults {
 
         int256 own = _plain(hidden, e.own, scale);
         if (own < cutoff) return TOKEN_CUT;
-        if (e.better == leaf.token) return 0;
         own += _noise(scale, leaf.token);
+        bool relaxed = order.relaxTau != 0 && leaf.draftToken != Records.NO_TOKEN;
+        if (e.better == leaf.token) {
+            return relaxed && !_figuresHold(leaf, own, e.better, own) ? SCORE_FIGURES : 0;
+        }
 
         if (e.better >= e.manifest.vocabSize) {
             revert Evidence.NoSuchPlace("token", e.better, e.manifest.vocabSize);
         }
         ExactModel.requireRow(e.weights, ExactModel.HEAD, e.better, e.other);
         int256 other = _plain(hidden, e.other, scale);
-        bool relaxed = order.relaxTau != 0 && leaf.draftToken != Records.NO_TOKEN;
         if (other < cutoff) {
             // D's token, if V counts it out, has the least score of all in the leaf.
             if (relaxed && e.better == leaf.draftToken && leaf.scoreDraft != Records.NO_CUTOFF) {

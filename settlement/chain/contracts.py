@@ -17,7 +17,7 @@ from settlement.chain.compile import Artifacts
 from settlement.chain.errors import ContractMissing, RpcFailed
 from settlement.chain.rpc import BlockTag, Rpc, unhex
 from settlement.chain.send_journal import Call
-from settlement.fault_proofs import Fault
+from settlement.fault_proofs import Fault, Kind
 from settlement.hashing import keccak256
 from settlement.records import Claim, Domain, Lane, Manifest
 
@@ -464,7 +464,7 @@ class Filing:
 
 
 class FaultRule(Contract):
-    """RoundRule or TreeRule: what evidence proves. Ask it before filing."""
+    """RoundRule, TreeRule or ExactRule: what evidence proves. Ask it before filing."""
 
     def question(self, fault: Fault, separator: bytes) -> bytes:
         """The call whose hash a filing commits to."""
@@ -478,7 +478,7 @@ class FaultRule(Contract):
 
 
 class FaultCourt(Owned):
-    """F1 to F5 by commit and reveal."""
+    """Faults by commit and reveal: F1 to F5, and of the same base ExactDispute's F9."""
 
     def filing_of(self, challenger: bytes, commitment: bytes) -> Filing:
         return Filing(*self.view("filingOf", challenger, commitment))
@@ -595,6 +595,8 @@ class Contracts:
     session_demands: SessionDemands
     round_rule: FaultRule
     tree_rule: FaultRule
+    exact_dispute: FaultCourt
+    exact_rule: FaultRule
     errors: ErrorBook
 
     @classmethod
@@ -624,6 +626,8 @@ class Contracts:
             wrap(SessionDemands, "SessionDemands"),
             wrap(FaultRule, "RoundRule"),
             wrap(FaultRule, "TreeRule"),
+            wrap(FaultCourt, "ExactDispute"),
+            wrap(FaultRule, "ExactRule"),
             errors,
         )
 
@@ -635,7 +639,8 @@ class Contracts:
     def all(self) -> Iterable[Owned]:
         """Every contract that has an owner; the token has its own."""
         holders = (self.vault, self.escrow, self.ledger)
-        judges = (self.beacon, self.court, self.demands, self.session_demands)
+        courts = (self.court, self.exact_dispute)
+        judges = (self.beacon, *courts, self.demands, self.session_demands)
         return (self.registry, *holders, *judges)
 
     def followed(self) -> Iterable[Contract]:
@@ -644,5 +649,15 @@ class Contracts:
         return (*holders, self.beacon, self.court, self.demands, self.session_demands)
 
     def rule_of(self, fault: Fault) -> FaultRule:
-        """The rule that judges this kind of fault."""
-        return self.tree_rule if fault.kind.of_tree else self.round_rule
+        """The rule that judges this fault."""
+        return self.rule_for(fault.kind)
+
+    def rule_for(self, kind: Kind) -> FaultRule:
+        """The rule that judges faults of this kind."""
+        if kind.of_exact:
+            return self.exact_rule
+        return self.tree_rule if kind.of_tree else self.round_rule
+
+    def court_of(self, fault: Fault) -> FaultCourt:
+        """The court that takes this kind of fault: where it is filed, proven and paid."""
+        return self.exact_dispute if fault.kind.of_exact else self.court

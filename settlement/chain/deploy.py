@@ -122,6 +122,17 @@ def _creations(
             astuple(parameters.court),
         ),
     )
+    yield make("ExactRule", lambda _: ())
+    yield make(
+        "ExactDispute",
+        lambda known: (
+            owner,
+            known["StakeVault"],
+            known["LaneEscrow"],
+            known["ExactRule"],
+            astuple(parameters.court),
+        ),
+    )
     yield make(
         "EvidenceDemands",
         lambda known: (
@@ -195,7 +206,8 @@ def _wiring(contracts: Contracts) -> Iterator[_Step]:
         lambda: escrow.is_fee_spender(beacon.address),
         lambda: escrow.set_fee_spender(beacon.address, True),
     )
-    for judge in (ledger, beacon, contracts.court, contracts.demands, contracts.session_demands):
+    courts = (contracts.court, contracts.exact_dispute)
+    for judge in (ledger, beacon, *courts, contracts.demands, contracts.session_demands):
         yield _Step(
             f"{judge.interface.name} may slash",
             vault,

@@ -482,6 +482,7 @@ TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
         DrawMoved,
     ),
     "FaultCourt": (Filed, FaultProven, BondForfeited, BondPulled),
+    "ExactDispute": (Filed, FaultProven, BondForfeited, BondPulled),
     "EvidenceDemands": (Demanded, DemandMoved, AnswerFaulty),
     "SessionDemands": (SessionDemanded, SessionAnswered, DemandMoved),
 }

@@ -72,7 +72,7 @@ class BeaconTerms:
 
 @dataclass(frozen=True)
 class CourtTerms:
-    """IFaultCourt.Terms. `delay` and `window` in blocks."""
+    """ICourt.Terms, of FaultCourt and ExactDispute alike. `delay` and `window` in blocks."""
 
     bond: int = 100 * _TOKEN
     delay: int = 5

@@ -2,9 +2,10 @@
 pragma solidity ^0.8.30;
 
 import {IntDot} from "../../libraries/IntDot.sol";
+import {Batch} from "./Batch.sol";
 
 /// @notice `IntDot` as external functions, beside a twin that takes one element after the other.
-contract IntDotHarness {
+contract IntDotHarness is Batch {
     function packed(bytes calldata activations, bytes calldata weights)
         external
         pure
