@@ -302,7 +302,7 @@ class WatchDesk:
             except TreeError:
                 continue  # some rounds are gone
             self._node.metrics.count("watch_settlements_checked")
-            self._take(faults, mine)
+            self.accuse(faults, mine)
 
     def _weigh_accusations(self, standing: Standing) -> None:
         domain, room = self._node.domain, self._records.room
@@ -318,7 +318,7 @@ class WatchDesk:
             if held is not None:
                 faults += equivocations(domain, here, held)
             faults += self._equivocations_with(accusation.start.struct_hash, name)
-            self._take(faults, standing.keys_of(self._node.address))
+            self.accuse(faults, standing.keys_of(self._node.address))
             self._weighed.add(name)
             if not faults:
                 self._node.metrics.count("watch_unprovable")
@@ -335,7 +335,7 @@ class WatchDesk:
                 out += equivocations(domain, one, other.evidence()[0])
         return out
 
-    def _take(self, faults: Sequence[Fault], mine: frozenset[bytes]) -> None:
+    def accuse(self, faults: Sequence[Fault], mine: frozenset[bytes]) -> None:
         """Makes challenges of faults that the contract sees as well, journalled once."""
         for fault in faults:
             about = f"F{fault.number}, code {int(fault.code)}, round {fault.round}"

@@ -31,7 +31,7 @@ from settlement.chain.send_journal import SqliteSendJournal
 from settlement.chain.sender import Sender, nothing
 from settlement.chain.standing import Standing, fold
 from settlement.draws import RoundEvidence
-from settlement.hashing import ZERO32
+from settlement.fault_proofs import Fault
 from settlement.records import Domain, Voucher
 from settlement.signing import address_of_key
 
@@ -62,12 +62,18 @@ class Watched:
     """One key's watcher over the files in `folder`."""
 
     def __init__(
-        self, contracts: Contracts, key: bytes, folder: Path, at_step: Any = nothing, **config: Any
+        self,
+        contracts: Contracts,
+        key: bytes,
+        folder: Path,
+        at_step: Any = nothing,
+        chain: Followed | None = None,
+        **config: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.contracts, self.key, self.address = contracts, key, address_of_key(key)
         self.journal = Journal(folder / "journal.sqlite", durability="normal")
-        self.chain = Followed(contracts, folder / "index.sqlite")
+        self.chain = chain or Followed(contracts, folder / "index.sqlite")
         self.node = Node(
             address=self.address,
             key=key,
@@ -114,6 +120,11 @@ class Watched:
         """One look at everything confirmed by now."""
         self.chain.read()
         return trio.run(partial(trio.to_thread.run_sync, self.desk.look, self.chain.events))
+
+    def accuse(self, *faults: Fault) -> None:
+        """As if the watcher had found them."""
+        own = frozenset([self.address])
+        trio.run(partial(trio.to_thread.run_sync, self.desk.accuse, faults, own))
 
     def standing(self) -> Standing:
         return fold(self.chain.read())
@@ -198,21 +209,23 @@ def voucher_over(
     keys: tuple[bytes, bytes, bytes],
     *,
     epoch: int = 0,
+    base: trees.Settled | None = None,
     settled: trees.Settled | None = None,
+    due: int = 10**12,
 ) -> SignedVoucher:
-    """A voucher over these rounds from an epoch's start, by all three, with a little owed.
-    `settled` names other sums than theirs."""
+    """A voucher over these rounds on that base (None: the epoch's start), by all three, with a
+    little due to both payees. `settled` names other sums than theirs."""
     lane = rounds[0].order.lane
-    right = trees.SumTree(evidence.record for evidence in rounds).settled(None)
+    right = trees.SumTree(evidence.record for evidence in rounds).settled(base)
     said = settled or right
     voucher = Voucher(
         lane=lane.id,
         epoch=epoch,
         output=said.sums.output,
         accepted=said.sums.accepted,
-        due_drafter=10**12,
-        due_verifier=10**12,
-        base_root=ZERO32,
+        due_drafter=due,
+        due_verifier=due,
+        base_root=said.base_root,
         root=said.root,
         leaf_count=said.leaf_count,
         buckets=said.sums.buckets,

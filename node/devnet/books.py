@@ -183,7 +183,9 @@ def conservation(world: World) -> dict[str, Any]:
         "accounting", token.address
     )
     staked, active, unbonding, vesting, out, burned, destroyed = contracts.vault.view("accounting")
+    courts = (contracts.court, contracts.demands, contracts.session_demands)
     bonds = contracts.ledger.view("bondsHeld")
+    bonds += sum(sum(court.view("bonds")) for court in courts)
     terms = {
         # Bonds are counted while they are held: pulled ones leave both sides.
         "deposited": deposited + staked + bonds,
@@ -199,7 +201,7 @@ def conservation(world: World) -> dict[str, Any]:
     held = total - terms["withdrawn"] - destroyed
     balances = sum(
         token.balance_of(contract.address)
-        for contract in (contracts.escrow, contracts.vault, contracts.ledger)
+        for contract in (contracts.escrow, contracts.vault, contracts.ledger, *courts)
     )
     return {
         **{name: str(value) for name, value in terms.items()},
