@@ -364,7 +364,7 @@ class Watch:
         ledger, about = self._contracts.ledger, f"case {case.id}"
         name = f"{case.id}:{case.stage.name}"
         if case.drafter in self._mine:
-            if case.running and now.time <= case.until:
+            if case.running and now.time <= case.second_until:
                 call = ledger.assert_draft_model(case.id)
                 intent = _intent(Action.ASSERT, call, name, case.since)
                 bond = Bond(ledger.address, case.bond)

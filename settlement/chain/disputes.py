@@ -171,6 +171,8 @@ def _case(view: CaseView, mine: frozenset[bytes], now: int) -> Dispute:
         what = "nothing: it is over"
     elif now > view.until:
         what = f"{asker} takes {bps / 100:g} % of the drafter's stake"
+        if now <= view.second_until:
+            what += f", unless {who} asserts its draft model first"
     else:
         what = f"{who} asserts its draft model or loses {bps / 100:g} % of its stake"
     return Dispute(

@@ -277,6 +277,10 @@ class CaseView:
         return int(self.opened[_CASE_TERMS][4])
 
     @property
+    def second_until(self) -> int:
+        return int(self.opened[_CASE_SECOND])
+
+    @property
     def running(self) -> bool:
         return self.stage in (CaseStage.OPEN, CaseStage.LATE)
 

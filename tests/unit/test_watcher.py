@@ -126,6 +126,8 @@ def test_a_drafter_asserts_while_it_may_and_concludes_when_it_can() -> None:
     assert (duty.action, duty.until, duty.about) == (Action.ASSERT, 160, "case 4")
     assert duty.bond is not None
     assert duty.bond.amount == 77
+    # Past the first deadline it still may, until the last.
+    assert [d.action for d in plan(opened, D, 220).duties] == [Action.ASSERT]
     late = chain(case(), CaseMoved(4, ZERO32, CaseStage.LATE))
     assert [d.until for d in plan(late, D, 200).duties] == [220]
     assert plan(late, D, 221).duties == []
