@@ -126,7 +126,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @inheritdoc IAuditPanel
-    function refer(address planter, IPlaceRule.Subject calldata subject, bytes32 print)
+    function refer(address planter, bytes32 model, bytes32 content, bytes32 figures, bytes32 print)
         external
         nonReentrant
         returns (uint64 caseId)
@@ -134,7 +134,10 @@ contract AuditPanel is IAuditPanel, Bonded {
         // INVARIANT: nobody stakes a bond in another's name.
         if (!terms.isReferrer(msg.sender)) revert NotReferrer(msg.sender);
         Charge memory charge;
-        (charge.fault, charge.accuser, charge.subject) = (WRONG_CANARY, planter, subject);
+        (charge.fault, charge.accuser) = (WRONG_CANARY, planter);
+        IPlaceRule.Subject memory s = charge.subject;
+        (s.model, s.sealedPrint, s.figures) = (model, content, figures);
+        (s.token, s.settledAt) = (bondToken, uint64(block.timestamp));
         caseId = _file(charge, false);
         CaseState storage state = _cases[caseId];
         (state.printed, state.print) = (true, print);

@@ -43,7 +43,6 @@ contract SampleAudits is ISampleAudits, Bonded {
     uint64 public auditCount;
     mapping(uint64 auditId => Audit) private _audits;
     mapping(uint64 auditId => IAuditTerms.Terms) private _termsOf;
-    mapping(uint64 auditId => IPlaceRule.Subject) private _canaries;
     mapping(uint64 auditId => mapping(address auditor => bool)) public isPaid;
     mapping(bytes32 token => uint64) public auditOfToken;
 
@@ -167,10 +166,7 @@ contract SampleAudits is ISampleAudits, Bonded {
         // INVARIANT: what is wrong about a canary was fixed before anyone looked at it.
         _requireTicket(audit, Kind.CANARY, content, salt);
         audit.stage = Stage.PLANTED;
-        IPlaceRule.Subject storage s = _canaries[auditId];
-        (s.model, s.token, s.figures) = (audit.model, bondToken, canary.figures);
-        (s.startHash, s.round, s.within) = (canary.startHash, canary.round, canary.within);
-        (s.sealedPrint, s.settledAt) = (content, uint64(block.timestamp));
+        audit.sealedPrint = content;
         _measure(audit, block.timestamp, canary.figures);
         _print(audit, canary.figures, canary.print);
         emit CanaryOpened(auditId, canary);
@@ -281,14 +277,16 @@ contract SampleAudits is ISampleAudits, Bonded {
     }
 
     /// @inheritdoc ISampleAudits
-    function refer(uint64 auditId) external nonReentrant {
+    function refer(uint64 auditId, Canary calldata canary) external nonReentrant {
         Audit storage audit = _audits[auditId];
         if (audit.stage != Stage.PASSED) revert WrongStage(auditId, audit.stage);
         // INVARIANT: the panel takes its bond from whom it is owed by.
         if (msg.sender != audit.by) revert NotPlanter(msg.sender, audit.by);
         if (block.timestamp > audit.firstUntil) revert TooLate(audit.firstUntil);
         _move(auditId, audit, Stage.REFERRED, JuryVerdict.Result.NONE);
-        audit.panelCase = panel.refer(audit.by, _canaries[auditId], audit.measure.print);
+        bytes32 content = keccak256(abi.encode(canary));
+        if (content != audit.sealedPrint) revert NotThisTicket(content, audit.sealedPrint);
+        audit.panelCase = panel.refer(audit.by, audit.model, content, canary.figures, canary.print);
         emit CanaryReferred(auditId, audit.panelCase);
     }
 

@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.vectors.decisions import accept_vectors
+from scripts.vectors.panels import panels_vectors
 from scripts.vectors.samples import (
     draft_leaf_of,
     order_of,
@@ -399,6 +400,7 @@ FILES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "trees.json": trees_vectors,
     "payments.json": payments_vectors,
     "alpha.json": alpha_vectors,
+    "panels.json": panels_vectors,
 }
 
 

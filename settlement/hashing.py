@@ -34,6 +34,7 @@ TAG_TRACE_POSITION: Final = b"verdraft/trace-position/1"
 TAG_ANNOUNCE: Final = b"verdraft/announce/1"
 TAG_AUDITORS: Final = b"verdraft/auditors/1"
 TAG_AUDIT: Final = b"verdraft/audit/1"
+TAG_TICKET: Final = b"verdraft/ticket/1"
 TAG_SEAL: Final = b"verdraft/seal/1"
 
 

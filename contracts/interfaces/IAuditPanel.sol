@@ -72,7 +72,8 @@ interface IAuditPanel {
     function accuse(uint8 fault, bytes calldata place) external returns (uint64 caseId);
 
     /// @notice Asks whether a canary is wrong, at its planter's bond. Only a referrer.
-    function refer(address planter, IPlaceRule.Subject calldata subject, bytes32 print)
+    /// @param content The canary's hash; the case's subject has it for a sealed fingerprint.
+    function refer(address planter, bytes32 model, bytes32 content, bytes32 figures, bytes32 print)
         external
         returns (uint64 caseId);
 

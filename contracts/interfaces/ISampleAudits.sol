@@ -51,7 +51,7 @@ interface ISampleAudits {
         uint40 firstUntil; // for V's fingerprint; of a canary: for its planter to go to the panel
         uint40 secondUntil;
         bool late;
-        bytes32 sealedPrint;
+        bytes32 sealedPrint; // of a canary: its hash
         uint64 panelCase;
         address token;
         uint96 share; // of a lost bond, to each auditor
@@ -112,7 +112,7 @@ interface ISampleAudits {
 
     /// @notice Takes a canary that some have passed to the panel, at the planter's bond there. Only the
     /// planter.
-    function refer(uint64 auditId) external;
+    function refer(uint64 auditId, Canary calldata canary) external;
 
     /// @notice Ends a canary by the panel's word, or because its planter did not ask for it in time.
     function conclude(uint64 auditId) external;

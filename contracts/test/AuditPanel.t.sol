@@ -10,7 +10,6 @@ import {PlaceRule} from "../PlaceRule.sol";
 import {StakeVault} from "../StakeVault.sol";
 import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
 import {IAuditPanel} from "../interfaces/IAuditPanel.sol";
-import {IJuries} from "../interfaces/IJuries.sol";
 import {IPanelTerms} from "../interfaces/IPanelTerms.sol";
 import {IPlaceRule} from "../interfaces/IPlaceRule.sol";
 import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
@@ -588,15 +587,14 @@ contract AuditPanelTest is PanelWork {
     // ------------------------------------------------------------------ canaries
 
     function test_OnlyReferrersAskAboutCanaries() public {
-        IPlaceRule.Subject memory subject;
-        (subject.model, subject.settledAt) = (Records.modelId(target), uint64(block.timestamp));
-        (subject.token, subject.sealedPrint) = (address(token), keccak256("canary"));
+        bytes32 model = Records.modelId(target);
+        bytes32 content = keccak256("canary");
         vm.expectRevert(abi.encodeWithSelector(AuditPanel.NotReferrer.selector, address(this)));
-        panel.refer(accuser, subject, PRINT);
+        panel.refer(accuser, model, content, 0, PRINT);
         vm.prank(owner);
         panelTerms.setReferrer(address(this), true);
         vm.recordLogs();
-        panel.refer(accuser, subject, PRINT);
+        panel.refer(accuser, model, content, 0, PRINT);
         IAuditPanel.Charge memory c = _chargeIn(vm.getRecordedLogs());
         // A planter that delivers nothing has planted nothing.
         for (uint256 i; i < auditors.length; ++i) {

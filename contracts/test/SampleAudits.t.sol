@@ -384,7 +384,12 @@ contract SampleAuditsTest is PanelWork {
         vm.expectRevert(
             abi.encodeWithSelector(SampleAudits.NotPlanter.selector, address(this), poster)
         );
-        audits.refer(id);
+        audits.refer(id, _canary());
+        ISampleAudits.Canary memory other = _canary();
+        other.within += 1;
+        vm.prank(poster);
+        vm.expectPartialRevert(SampleAudits.NotThisTicket.selector);
+        audits.refer(id, other);
         IAuditPanel.Charge memory c = _refer(id);
         assertEq(c.margin, 2 * MARGIN, "wrong by far");
         vm.expectRevert(abi.encodeWithSelector(SampleAudits.StillSitting.selector, id));
@@ -410,7 +415,7 @@ contract SampleAuditsTest is PanelWork {
     function _refer(uint64 id) private returns (IAuditPanel.Charge memory) {
         vm.recordLogs();
         vm.prank(poster);
-        audits.refer(id);
+        audits.refer(id, _canary());
         return _chargeIn(vm.getRecordedLogs());
     }
 
@@ -421,7 +426,7 @@ contract SampleAuditsTest is PanelWork {
         audits.finish(id);
         IAuditPanel.Charge memory c = _refer(id);
         vm.expectPartialRevert(SampleAudits.WrongStage.selector);
-        audits.refer(id);
+        audits.refer(id, _canary());
         // What differs by less than twice the tolerance is not wrong by far.
         _allSay(2 * MARGIN);
         _conclude(c);
@@ -447,7 +452,7 @@ contract SampleAuditsTest is PanelWork {
         vm.warp(until + 1);
         vm.prank(poster);
         vm.expectRevert(abi.encodeWithSelector(SampleAudits.TooLate.selector, until));
-        audits.refer(id);
+        audits.refer(id, _canary());
         audits.conclude(id);
         _stageIs(id, ISampleAudits.Stage.DONE);
         assertEq(audits.bondOf(poster), 0);

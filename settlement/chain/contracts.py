@@ -14,8 +14,20 @@ from typing import Any, Final, TypeVar
 
 from settlement.chain.abi import ErrorBook, Interface
 from settlement.chain.compile import Artifacts
-from settlement.chain.errors import ContractMissing, RpcFailed
-from settlement.chain.rpc import BlockTag, Rpc, unhex
+from settlement.chain.contract import Contract as Contract
+from settlement.chain.contract import Owned as Owned
+from settlement.chain.errors import ContractMissing
+from settlement.chain.panel import (
+    AuditorPool,
+    AuditPanel,
+    AuditTerms,
+    ClaimJudge,
+    Juries,
+    PanelTerms,
+    PlaceRule,
+    SampleAudits,
+)
+from settlement.chain.rpc import BlockTag, Rpc
 from settlement.chain.send_journal import Call
 from settlement.fault_proofs import Fault, Kind
 from settlement.hashing import keccak256
@@ -130,32 +142,6 @@ class ClaimState:
     draft_model: bytes
 
 
-class Contract:
-    """A contract at an address, by its ABI."""
-
-    def __init__(self, rpc: Rpc, address: bytes, interface: Interface, errors: ErrorBook) -> None:
-        self.rpc, self.address, self.interface, self.errors = rpc, address, interface, errors
-
-    def view(self, function: str, *arguments: Any, block: BlockTag = "latest") -> Any:
-        """The decoded answer of a view; Reverted when it refuses."""
-        data = self.interface.encode(function, *arguments)
-        try:
-            answer = self.rpc.call(self.address, data, block=block)
-        except RpcFailed as error:
-            if error.data or "revert" in error.message.lower():
-                where = f"{self.interface.name}.{function}"
-                raise self.errors.reverted(where, unhex(error.data)) from error
-            raise
-        if not answer and not self.rpc.code(self.address):
-            raise ContractMissing(self.interface.name, self.address, "no code")
-        return self.interface.decode(function, answer, len(arguments))
-
-    def transact(self, function: str, *arguments: Any) -> Call:
-        """The call, for a sender."""
-        where = f"{self.interface.name}.{function}"
-        return Call(self.address, self.interface.encode(function, *arguments), where=where)
-
-
 class Token(Contract):
     """An ERC-20; `mint` on DevToken only."""
 
@@ -179,22 +165,6 @@ class Token(Contract):
 
     def mint(self, to: bytes, amount: int) -> Call:
         return self.transact("mint", to, amount)
-
-
-class Owned(Contract):
-    """What has an owner in two steps (Ownable2Step)."""
-
-    def owner(self) -> bytes:
-        return bytes(self.view("owner"))
-
-    def pending_owner(self) -> bytes:
-        return bytes(self.view("pendingOwner"))
-
-    def transfer_ownership(self, owner: bytes) -> Call:
-        return self.transact("transferOwnership", owner)
-
-    def accept_ownership(self) -> Call:
-        return self.transact("acceptOwnership")
 
 
 class ModelRegistry(Owned):
@@ -259,6 +229,14 @@ class StakeVault(Owned):
     def is_slasher(self, judge: bytes) -> bool:
         return bool(self.view("isSlasher", judge))
 
+    def punished(self, fault: bytes) -> bool:
+        """Whether a slash under that name was carried out."""
+        return bool(self.view("punished", fault))
+
+    def clock(self) -> bytes:
+        """Whose spans `panel` and `appeal` must have room for; zero for none."""
+        return bytes(self.view("clock"))
+
     def escrow(self) -> bytes:
         return bytes(self.view("escrow"))
 
@@ -298,6 +276,9 @@ class StakeVault(Owned):
 
     def set_slasher(self, judge: bytes, allowed: bool) -> Call:
         return self.transact("setSlasher", judge, allowed)
+
+    def set_clock(self, clock: bytes) -> Call:
+        return self.transact("setClock", clock)
 
 
 class LaneEscrow(Owned):
@@ -394,6 +375,12 @@ class AlphaLedger(Owned):
 
     def escrow(self) -> bytes:
         return bytes(self.view("escrow"))
+
+    def is_judge(self, judge: bytes) -> bool:
+        return bool(self.view("isJudge", judge))
+
+    def set_judge(self, judge: bytes, allowed: bool) -> Call:
+        return self.transact("setJudge", judge, allowed)
 
     def register(self, claim: Claim) -> Call:
         return self.transact("register", claim.to_abi())
@@ -574,6 +561,9 @@ class SessionDemands(Demands):
     def close(self, demand: tuple[Any, ...]) -> Call:
         return self.transact("close", demand)
 
+    def is_reader(self, reader: bytes) -> bool:
+        return bool(self.view("isReader", reader))
+
     def set_reader(self, reader: bytes, allowed: bool) -> Call:
         return self.transact("setReader", reader, allowed)
 
@@ -597,6 +587,14 @@ class Contracts:
     tree_rule: FaultRule
     exact_dispute: FaultCourt
     exact_rule: FaultRule
+    pool: AuditorPool
+    juries: Juries
+    panel_terms: PanelTerms
+    place_rule: PlaceRule
+    panel: AuditPanel
+    claim_judge: ClaimJudge
+    audit_terms: AuditTerms
+    audits: SampleAudits
     errors: ErrorBook
 
     @classmethod
@@ -628,6 +626,14 @@ class Contracts:
             wrap(FaultRule, "TreeRule"),
             wrap(FaultCourt, "ExactDispute"),
             wrap(FaultRule, "ExactRule"),
+            wrap(AuditorPool, "AuditorPool"),
+            wrap(Juries, "Juries"),
+            wrap(PanelTerms, "PanelTerms"),
+            wrap(PlaceRule, "PlaceRule"),
+            wrap(AuditPanel, "AuditPanel"),
+            wrap(ClaimJudge, "ClaimJudge"),
+            wrap(AuditTerms, "AuditTerms"),
+            wrap(SampleAudits, "SampleAudits"),
             errors,
         )
 
@@ -641,7 +647,8 @@ class Contracts:
         holders = (self.vault, self.escrow, self.ledger)
         courts = (self.court, self.exact_dispute)
         judges = (self.beacon, *courts, self.demands, self.session_demands)
-        return (self.registry, *holders, *judges)
+        auditors = (self.pool, self.juries, self.panel_terms, self.audit_terms)
+        return (self.registry, *holders, *judges, *auditors)
 
     def followed(self) -> Iterable[Contract]:
         """Those whose events tell how everything stands (`standing.fold`)."""

@@ -154,11 +154,51 @@ def _creations(
             parameters.demands.to_abi(),
         ),
     )
+    yield from _auditing(make, parameters, owner)
     if parameters.timelock_delay:
         # Opens without delay for the one batch that hands everything over; see `timelock`.
         yield _Creation(
             TIMELOCK, timelock_artifact(), lambda _: (0, [owner], [bytes(20)], bytes(20))
         )
+
+
+def _auditing(
+    make: Callable[[str, Callable[[Addresses], tuple[Any, ...]]], _Creation],
+    parameters: Parameters,
+    owner: bytes,
+) -> Iterator[_Creation]:
+    """Auditors, juries and what they judge."""
+    panel, audits = parameters.panel, parameters.audits
+
+    def of(*names: str) -> Callable[[Addresses], tuple[Any, ...]]:
+        return lambda known: tuple(known[name] for name in names)
+
+    yield make("AuditorPool", lambda known: (owner, known["StakeVault"], panel.min_stake))
+    yield make(
+        "Juries",
+        lambda known: (owner, known["StakeVault"], known["AuditorPool"], panel.juries_abi()),
+    )
+    yield make(
+        "PanelTerms",
+        lambda known: (owner, known["StakeVault"], known["DrawBeacon"], panel.terms_abi()),
+    )
+    yield make("PlaceRule", of("LaneEscrow", "DrawBeacon", "AlphaLedger"))
+    shared = ("StakeVault", "LaneEscrow")
+    yield make("AuditPanel", of(*shared, "ModelRegistry", "PlaceRule", "Juries", "PanelTerms"))
+    yield make("ClaimJudge", of("AuditPanel", "AlphaLedger"))
+    yield make("AuditTerms", lambda known: (owner, known["DrawBeacon"], audits.to_abi()))
+    yield make(
+        "SampleAudits",
+        of(
+            *shared,
+            "DrawBeacon",
+            "ModelRegistry",
+            "PlaceRule",
+            "Juries",
+            "AuditPanel",
+            "AuditTerms",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -216,6 +256,65 @@ def _wiring(contracts: Contracts) -> Iterator[_Step]:
         )
 
 
+def _wiring_auditors(contracts: Contracts, parameters: Parameters) -> Iterator[_Step]:
+    """Who may summon juries, slash and spend; what they are paid; whose word the ledger takes."""
+    vault, escrow, ledger = contracts.vault, contracts.escrow, contracts.ledger
+    juries, panel, audits = contracts.juries, contracts.panel, contracts.audits
+    panel_terms, audit_terms = contracts.panel_terms, contracts.audit_terms
+    token = contracts.token.address
+    for judge in (juries, panel, audits):
+        yield _Step(
+            f"{judge.interface.name} may slash",
+            vault,
+            lambda it=judge: vault.is_slasher(it.address),  # type: ignore[misc]
+            lambda it=judge: vault.set_slasher(it.address, True),  # type: ignore[misc]
+        )
+    for court in (panel, audits):
+        yield _Step(
+            f"{court.interface.name} may summon",
+            juries,
+            lambda it=court: juries.is_court(it.address),  # type: ignore[misc]
+            lambda it=court: juries.set_court(it.address, True),  # type: ignore[misc]
+        )
+        yield _Step(
+            f"{court.interface.name} may spend fees",
+            escrow,
+            lambda it=court: escrow.is_fee_spender(it.address),  # type: ignore[misc]
+            lambda it=court: escrow.set_fee_spender(it.address, True),  # type: ignore[misc]
+        )
+    yield _Step(
+        "audits may refer canaries",
+        panel_terms,
+        lambda: panel_terms.is_referrer(audits.address),
+        lambda: panel_terms.set_referrer(audits.address, True),
+    )
+    yield _Step(
+        "vault to the panel's clock",
+        vault,
+        lambda: vault.clock() == panel_terms.address,
+        lambda: vault.set_clock(panel_terms.address),
+    )
+    yield _Step(
+        "ledger to the panel's word",
+        ledger,
+        lambda: ledger.is_judge(contracts.claim_judge.address),
+        lambda: ledger.set_judge(contracts.claim_judge.address, True),
+    )
+    juror, auditor = parameters.panel.fee, parameters.audits.fee
+    yield _Step(
+        "jurors' fee",
+        panel_terms,
+        lambda: panel_terms.fee_of(token) == juror,
+        lambda: panel_terms.set_fee(token, juror),
+    )
+    yield _Step(
+        "auditors' fee",
+        audit_terms,
+        lambda: audit_terms.fee_of(token) == auditor,
+        lambda: audit_terms.set_fee(token, auditor),
+    )
+
+
 def deploy(
     sender: Sender,
     rpc: Rpc,
@@ -249,7 +348,7 @@ def deploy(
         book = _create(sender, rpc, book, creation, progress)
         book.write(book_path)
     contracts = Contracts.at(rpc, book.addresses, artifacts)
-    for step in _wiring(contracts):
+    for step in (*_wiring(contracts), *_wiring_auditors(contracts, parameters)):
         if step.is_done():
             continue
         _require_owner(step.contract, owner, step.name)

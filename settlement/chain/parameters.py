@@ -7,7 +7,7 @@ which the vault checks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from settlement.alpha import CHECKPOINT_PROPOSALS
@@ -100,6 +100,81 @@ class DemandTerms:
 
 
 @dataclass(frozen=True)
+class JurySpans:
+    """IJuries.Spans: seconds to call for the draw, to commit, to open what was kept, to reveal."""
+
+    seat: int
+    commit: int
+    open: int
+    reveal: int
+
+
+@dataclass(frozen=True)
+class PanelParameters:
+    """IPanelTerms.Terms, the auditors' minimum and what jurors are paid."""
+
+    spans: JurySpans
+    appeal_window: int  # seconds
+    bond: int = 100 * _TOKEN
+    fault_bps: int = 5_000
+    reward_bps: int = 2_500  # as the court's
+    victim_bps: int = 2_500
+    panel_size: int = 5
+    appeal_size: int = 15
+    min_seated: int = 3
+    fee: int = _TOKEN  # to each juror of a true case, of the stake token's audit fees
+    min_stake: int = 1_000 * _TOKEN  # of an auditor that is drawn
+    silent_bps: int = 500  # F10
+    silent_reward_bps: int = 400
+    delay: int = 4  # blocks
+
+    def terms_abi(self) -> tuple[Any, ...]:
+        return (
+            self.bond,
+            self.fault_bps,
+            self.reward_bps,
+            self.victim_bps,
+            self.panel_size,
+            self.appeal_size,
+            self.min_seated,
+            self.appeal_window,
+            astuple(self.spans),
+        )
+
+    def juries_abi(self) -> tuple[int, ...]:
+        return (self.silent_bps, self.silent_reward_bps, self.delay)
+
+
+@dataclass(frozen=True)
+class AuditParameters:
+    """IAuditTerms.Terms, and what auditors of drawn tokens are paid."""
+
+    spans: JurySpans
+    refer_window: int  # seconds
+    bond: int = 10 * _TOKEN
+    size: int = 3
+    late_bps: int = 500
+    silent_bps: int = 5_000
+    passed_bps: int = 500  # F10
+    reward_bps: int = 400  # as for draws
+    planted_bps: int = 5_000
+    fee: int = _TOKEN // 10  # to each, at most, of the stake token's audit fees
+
+    def to_abi(self) -> tuple[Any, ...]:
+        return (
+            self.bond,
+            self.size,
+            self.late_bps,
+            self.silent_bps,
+            self.passed_bps,
+            self.reward_bps,
+            self.planted_bps,
+            self.refer_window,
+            astuple(self.spans),
+        )
+
+
+@dataclass(frozen=True)
 class Parameters:
     """All of a deployment's parameters. `timelock_delay` zero: the deployer stays the owner."""
 
@@ -111,6 +186,8 @@ class Parameters:
     beacon: BeaconTerms
     court: CourtTerms
     demands: DemandTerms
+    panel: PanelParameters
+    audits: AuditParameters
     timelock_delay: int
 
     def to_json(self) -> dict[str, Any]:
@@ -134,6 +211,12 @@ PRODUCTION: Final = Parameters(
     beacon=BeaconTerms(),
     court=CourtTerms(),
     demands=DemandTerms(),
+    panel=PanelParameters(
+        JurySpans(seat=_HOUR, commit=_DAY, open=6 * _HOUR, reveal=12 * _HOUR), appeal_window=_DAY
+    ),
+    audits=AuditParameters(
+        JurySpans(seat=_HOUR, commit=_DAY, open=12 * _HOUR, reveal=12 * _HOUR), refer_window=_DAY
+    ),
     timelock_delay=2 * _DAY,
 )
 
@@ -158,6 +241,17 @@ DEVNET: Final = Parameters(
     beacon=BeaconTerms(base_rate=2**32 - 1, delay=1),
     court=CourtTerms(delay=1),
     demands=DemandTerms(),
+    # A panel, and an appeal with its window, fit in the minute and two that `times` has for them.
+    panel=PanelParameters(
+        JurySpans(seat=10, commit=22, open=10, reveal=16),
+        appeal_window=20,
+        panel_size=3,
+        min_seated=2,
+        delay=1,
+    ),
+    audits=AuditParameters(
+        JurySpans(seat=20, commit=_MINUTE, open=_MINUTE, reveal=30), refer_window=30
+    ),
     timelock_delay=0,
 )
 

@@ -77,6 +77,19 @@ def test_what_is_deployed_is_wired(anvil: Anvil, deployed: Path) -> None:
     assert vault.is_slasher(contracts.court.address)
     assert vault.is_slasher(contracts.demands.address)
     assert vault.is_slasher(contracts.session_demands.address)
+    for judge in (contracts.juries, contracts.panel, contracts.audits):
+        assert vault.is_slasher(judge.address)
+    for court in (contracts.panel, contracts.audits):
+        assert contracts.juries.is_court(court.address)
+        assert escrow.is_fee_spender(court.address)
+    assert vault.clock() == contracts.panel_terms.address
+    assert contracts.panel_terms.is_referrer(contracts.audits.address)
+    assert contracts.ledger.is_judge(contracts.claim_judge.address)
+    token = contracts.token.address
+    assert contracts.panel_terms.fee_of(token) == DEVNET.panel.fee
+    assert contracts.audit_terms.fee_of(token) == DEVNET.audits.fee
+    assert contracts.panel_terms.bond() == DEVNET.panel.bond
+    assert contracts.pool.min_stake() == DEVNET.panel.min_stake
     assert contracts.court.bond() == DEVNET.court.bond
     assert contracts.demands.bond() == DEVNET.demands.bond
     assert escrow.is_open(contracts.token.address)
