@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.vectors.decisions import accept_vectors
+from scripts.vectors.exact import exact_vectors
 from scripts.vectors.panels import panels_vectors
 from scripts.vectors.samples import (
     draft_leaf_of,
@@ -400,6 +401,7 @@ FILES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "trees.json": trees_vectors,
     "payments.json": payments_vectors,
     "alpha.json": alpha_vectors,
+    "exact.json": exact_vectors,
     "panels.json": panels_vectors,
 }
 

@@ -25,6 +25,15 @@ contract ExactModelHarness is IntDotHarness {
         return ExactModel.leaf(tensor, row, r);
     }
 
+    function requireRow(
+        ExactModel.Weights calldata weights,
+        uint32 tensor,
+        uint32 row,
+        ExactModel.Row calldata r
+    ) external pure {
+        ExactModel.requireRow(weights, tensor, row, r);
+    }
+
     function fingerprint(bytes calldata hidden) external pure returns (bytes32) {
         return ExactModel.fingerprint(hidden);
     }
