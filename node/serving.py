@@ -146,13 +146,13 @@ async def serve_drafter(
         drafter = LookupDrafter(manifest.vocab_size)
     else:
         from node.inference.loading import load_model
-        from node.inference.model_drafter import ModelDrafter
+        from node.inference.mixed_drafter import MixedDrafter
 
         folder = await trio.to_thread.run_sync(folder_of, config, config.model.draft)
         dtype = config.model.dtype
         model = await worker.call(load_model, folder, dtype, config.model.device)
         require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
-        drafter = ModelDrafter(model)
+        drafter = MixedDrafter(model)
         draft_id = (await trio.to_thread.run_sync(manifest_of, folder, dtype)).model_id
     role = DrafterRole(
         node,

@@ -11,11 +11,13 @@ time by default: one thread does all the work, so on an idle core it is wall tim
 it does not count the time others had.
 
 Drafters: `model` the shipped draft, in transformers as the assistant with −∞ outside its ids;
-`ngram` prompt lookup; `exit-N` the target's first N layers (not with --quick). Ratios:
-  vs_assisted       ours with the model, against transformers with it as its assistant
+`mixed` the same model with prompt lookup where that does as well, as a node drafts; `ngram` prompt
+lookup alone; `exit-N` the target's first N layers. Ratios:
+  vs_assisted       ours mixed, against transformers with the same model as its assistant
+  vs_assisted_model the same with the model alone on our side too
   vs_prompt_lookup  ours with n-gram, against transformers' prompt lookup
-  vs_plain_min      lowest lower bound, over prompt classes and both drafters, against our plain
-  vs_generate       ours with the model, against transformers' plain generate
+  vs_plain_min      lowest lower bound, over prompt classes and drafters, against our plain
+  vs_generate       ours mixed, against transformers' plain generate
   copy_ngram        ours with n-gram against our plain, where the prompt is copied
 """
 
@@ -44,6 +46,7 @@ from scripts.bench.prompts import CLASSES, Prompt, prompts
 TEMPERATURES: Final = (0.0, 0.7)
 PLAIN: Final = ("verdraft", "none")
 MODEL: Final = ("verdraft", "model")
+MIXED: Final = ("verdraft", "mixed")
 NGRAM: Final = ("verdraft", "ngram")
 GENERATE: Final = ("transformers", "none")
 ASSISTED: Final = ("transformers", "assistant")
@@ -87,9 +90,10 @@ class Table:
 def ratios(table: Table) -> dict[str, Any]:
     """The figures that the module's text names, over all and by temperature."""
     named: dict[str, Callable[[float | None], Ratio]] = {
-        "vs_assisted": lambda t: table.against(MODEL, ASSISTED, t),
+        "vs_assisted": lambda t: table.against(MIXED, ASSISTED, t),
+        "vs_assisted_model": lambda t: table.against(MODEL, ASSISTED, t),
         "vs_prompt_lookup": lambda t: table.against(NGRAM, LOOKUP, t),
-        "vs_generate": lambda t: table.against(MODEL, GENERATE, t),
+        "vs_generate": lambda t: table.against(MIXED, GENERATE, t),
         "copy_ngram": lambda t: table.against(NGRAM, PLAIN, t, "copy"),
     }
     out: dict[str, Any] = {}
@@ -98,7 +102,7 @@ def ratios(table: Table) -> dict[str, Any]:
         out[name] = {where: r.as_json() for where, r in found.items() if r.pairs}
     against = {
         f"{engine[1]}/{kind}": table.against(engine, PLAIN, None, kind)
-        for engine in (MODEL, NGRAM)
+        for engine in (MODEL, MIXED, NGRAM)
         for kind in CLASSES
     }
     out["vs_plain"] = {where: r.as_json() for where, r in against.items() if r.pairs}
@@ -139,7 +143,7 @@ def show(table: Table, rows: Sequence[dict[str, Any]]) -> None:
             name = f"T={temperature:g} {engine[0]} {engine[1]}"
             print(f"{name:28}" + "".join(f"{cell:10.2f}" for cell in [*cells, whole]))
     found = ratios(table)
-    for name in ("vs_assisted", "vs_prompt_lookup", "vs_generate", "copy_ngram"):
+    for name in (name for name in found if name not in ("vs_plain", "vs_plain_min")):
         for where, r in found[name].items():
             r = Ratio(**r)
             print(f"{name:18} {'T=' + where if where != 'all' else where:8} {r}")

@@ -274,8 +274,8 @@ MUTANTS: Final = (
     Mutant(
         "survival-taken-for-acceptance",
         _ENGINE + "window.py",
-        "        trials = done.accepted + done.rejected\n",
-        "        trials = done.drafts\n",
+        "            self._rejects = decay * self._rejects + done.rejected\n",
+        "            self._rejects = decay * self._rejects + done.drafts - done.accepted\n",
         "test_window.py::test_alpha_is_conditional_and_forgets",
     ),
     Mutant(

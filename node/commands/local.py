@@ -124,6 +124,7 @@ def _drafter(
     from node.inference import catalog
     from node.inference.loading import load_model
     from node.inference.lookup import LookupDrafter
+    from node.inference.mixed_drafter import MixedDrafter
     from node.inference.model import LlamaModel
     from node.inference.model_drafter import ModelDrafter
     from node.inference.tokens import Tokenizer, require_same_tokens
@@ -142,7 +143,7 @@ def _drafter(
     folder = catalog.resolve(name, progress=console.progress).path
     model = load_model(folder, args.dtype)
     require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
-    return ModelDrafter(model, target.vocab_size)
+    return MixedDrafter(model, target.vocab_size)
 
 
 def _nothing() -> Drafter:

@@ -25,12 +25,17 @@ from settlement.records import Mode
 
 @dataclass(frozen=True)
 class Step:
-    """One drafted token; the other fields as in `Draft`, empty where the mode has no use."""
+    """One drafted token; the other fields as in `Draft`, empty where the mode has no use.
+
+    Attributes:
+        confidence: the drafter's largest probability at temperature 1, in 16 bits; for its own use.
+    """
 
     token: int
     kept: KeptList = ()
     surprisal: int = 0
     top: tuple[int, ...] = ()
+    confidence: int = 0
 
     @classmethod
     def certain(cls, token: int) -> Step:

@@ -71,7 +71,7 @@ def rounds(
             outcome = verifier.verify(target, VerifyRequest(draft, v_r, fingerprints))
             drafting.commit(outcome.emitted)
             context = extend_context(context, outcome.emitted)
-            window.observe(round_of(draft, outcome))
+            window.observe(round_of(draft, outcome, k))
             number += 1
             yield draft, outcome
     finally:
@@ -114,8 +114,8 @@ def generate(
     return result
 
 
-def round_of(draft: Draft, outcome: VerifyOutcome) -> Round:
-    """What the window control learns from a round without a network."""
+def round_of(draft: Draft, outcome: VerifyOutcome, asked: int = 0) -> Round:
+    """What the window control learns from a round without a network. `asked` drafts were wanted."""
     return Round(
         len(draft),
         outcome.accepted,
@@ -124,4 +124,5 @@ def round_of(draft: Draft, outcome: VerifyOutcome) -> Round:
         draft.made,
         outcome.seconds,
         0.0,
+        asked=asked,
     )

@@ -15,6 +15,39 @@ from node.inference.proposal import DraftCoin
 from settlement.records import Mode
 
 
+class NgramIndex:
+    """Where each n-gram of a growing text last occurred with something behind it.
+
+    Args:
+        sizes: lengths of n-gram, longest first.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        # n-gram -> index of the token after its last occurrence that has one
+        self._after: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
+
+    def grow(self, tokens: Sequence[int], length: int | None = None) -> None:
+        """Take in what tokens[:length] has more than last time."""
+        length = len(tokens) if length is None else length
+        for end in range(max(self._indexed, 1), length):
+            for size in self.sizes:
+                if size <= end:
+                    self._after[tuple(tokens[end - size : end])] = end
+        self._indexed = length
+
+    def find(self, context: Sequence[int]) -> tuple[int, int] | None:
+        """For the longest n-gram that ends the context and occurred before: (the index of the
+        token that followed it, its length)."""
+        for size in self.sizes:
+            if size <= len(context):
+                found = self._after.get(tuple(context[len(context) - size :]))
+                if found is not None:
+                    return found, size
+        return None
+
+
 class LookupDrafter:
     """Drafts by the longest recent n-gram that occurred earlier in prompt or output.
 
@@ -78,23 +111,14 @@ class LookupSession(DraftSession):
             stop_ids=stop_ids,
             clock=clock,
         )
-        self._sizes = sizes
-        # n-gram -> index of the token after its last occurrence that has one
-        self._after: dict[tuple[int, ...], int] = {}
-        self._indexed = 0
+        self._index = NgramIndex(sizes)
+        self._index.grow(self.tokens)
         self._source: int | None = None
-        self._index()
-
-    def _index(self) -> None:
-        for end in range(max(self._indexed, 1), len(self.tokens)):
-            for size in self._sizes:
-                if size <= end:
-                    self._after[tuple(self.tokens[end - size : end])] = end
-        self._indexed = len(self.tokens)
 
     def _next(self, coin: DraftCoin | None) -> Step | None:
         if not self._ahead:
-            self._source = self._find()
+            found = self._index.find(self.tokens)
+            self._source = None if found is None else found[0]
         source = None if self._source is None else self._source + len(self._ahead)
         if source is not None and source >= len(self.tokens):
             # Past the committed text the occurrence goes on in the proposal itself: a repetition.
@@ -107,14 +131,6 @@ class LookupSession(DraftSession):
             return Step.certain(self.tokens[-1])
         return Step.certain(self.tokens[source])
 
-    def _find(self) -> int | None:
-        for size in self._sizes:
-            if size < len(self.tokens) + 1:
-                found = self._after.get(tuple(self.tokens[len(self.tokens) - size :]))
-                if found is not None:
-                    return found
-        return None
-
     def _rewind(self, length: int) -> None:
         if length <= len(self.tokens):
             self._source = None
@@ -123,4 +139,4 @@ class LookupSession(DraftSession):
         # A kept surplus goes on from the same occurrence; `_source` counts from the new base.
         if self._ahead and self._source is not None:
             self._source += len(emitted)
-        self._index()
+        self._index.grow(self.tokens)

@@ -78,6 +78,9 @@ class ModelDraftSession(DraftSession):
     verifier's own token: the cache is never one short.
     """
 
+    #: whether steps carry a confidence
+    confident = False
+
     def __init__(
         self,
         drafter: ModelDrafter,
@@ -132,7 +135,8 @@ class ModelDraftSession(DraftSession):
             assert coin is not None
             kept, token = self._draw(scores, cutoff, position, coin)
         if not params.relax_tau:
-            return Step(token, kept)
+            confidence = int(sampling.top_probabilities(logits)[0]) if self.confident else 0
+            return Step(token, kept, confidence=confidence)
         column = int(np.searchsorted(drafter.ids, token))
         surprisal = sampling.surprisals(logits, [column])[0]
         order = np.argsort(-scores[0].cpu().numpy(), kind="stable")[:MAX_TOP]

@@ -22,6 +22,8 @@ _STALE_WEIGHT = 4.0
 # A session drafts until it has seen one of these, even where the first guess says it does not pay.
 _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
+# Weight of the newest window in the share that came back empty.
+_SILENCE_RATE = 0.05
 # Trials that earlier sessions count for in a new one, at most.
 _KNOWN_WEIGHT = 12.0
 
@@ -38,6 +40,7 @@ class Round:
         verify_seconds: target pass and rule; None when not known.
         network_seconds: round wall time spent neither drafting nor verifying; None when not known.
         bytes: sent and received for this round's draft.
+        asked: the window that the drafter was asked for; it may have had no guess.
     """
 
     drafts: int
@@ -48,6 +51,7 @@ class Round:
     verify_seconds: float | None = None
     network_seconds: float | None = None
     bytes: int = 0
+    asked: int = 0
 
 
 @dataclass
@@ -210,7 +214,8 @@ class WindowControl:
         self._bytes_per_draft = 0.0
         self._bandwidth = bandwidth
         self._overlap = overlap
-        self._idle = 0  # rounds in a row that drafted nothing
+        self._silence = 0.0  # share of windows asked for that came back empty
+        self._idle = 0  # rounds in a row for which nothing was asked
         self._rounds = 0
         self._drafted_rounds = 0
         self._tried = 0
@@ -260,9 +265,14 @@ class WindowControl:
         return drafting + verify + exchange
 
     def rate(self, k: int, alpha: float | None = None) -> float:
-        """Expected tokens per second of windows of k, at the estimated or a given alpha."""
-        seconds = self.expected_seconds(k)
-        return self.expected_tokens(k, alpha) / seconds if seconds > 0 else 0.0
+        """Expected tokens per second of windows of k, at the estimated or a given alpha. A drafter
+        without a guess costs the exchange, and the round gives one token."""
+        tokens, seconds = self.expected_tokens(k, alpha), self.expected_seconds(k)
+        if k and self._silence:
+            empty = self.cost.seconds(1) + (self._rtt or 0.0)
+            tokens = (1 - self._silence) * tokens + self._silence
+            seconds = (1 - self._silence) * seconds + self._silence * empty
+        return tokens / seconds if seconds > 0 else 0.0
 
     def _fastest(self, limit: int, alpha: float) -> int:
         return max(range(limit + 1), key=lambda k: (self.rate(k, alpha), -k))
@@ -336,14 +346,21 @@ class WindowControl:
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
         self._tried += trials
+        asked = max(done.asked, done.drafts)
+        if asked:
+            self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
+            self._idle = 0
+            self._drafted_rounds += 1
+        if done.drafts == 0 and asked:
+            if done.network_seconds is not None:
+                self._rtt = known.rtt = _blend(self._rtt, done.network_seconds)
+            return
         if done.drafts == 0:
             self._idle += 1
             if done.network_seconds is not None:
                 self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
                 known.rtt_alone = self._rtt_alone
             return
-        self._idle = 0
-        self._drafted_rounds += 1
         self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
         if done.bytes:
             self._bytes_per_draft = _blend(self._bytes_per_draft or None, done.bytes / done.drafts)
@@ -362,6 +379,7 @@ class WindowControl:
             "draft_seconds_per_token": self._draft_cost,
             "verify_seconds": {"a": a, "b": b, "one_row": self.cost.seconds(1)},
             "rtt_seconds": self._rtt,
+            "no_guess": self._silence,
             "bytes_per_draft": self._bytes_per_draft,
             "cap": int(self._cap),
             "tokens_per_second": {k: self.rate(k) for k in range(self.max_window + 1)},

@@ -20,6 +20,7 @@ from node.inference.early_exit import early_exit
 from node.inference.generate import generate
 from node.inference.loading import DTYPES, load_model
 from node.inference.lookup import LookupDrafter
+from node.inference.mixed_drafter import MixedDrafter
 from node.inference.model_drafter import ModelDrafter
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
@@ -146,8 +147,10 @@ def engines(
     """All that are compared, plain decoding first."""
     model = load_model(target, dtype)
     peer, assistant = load_peer(target, dtype), load_peer(draft, dtype)
+    draft_model = load_model(draft, dtype)
     drafters: list[Drafter] = [
-        ModelDrafter(load_model(draft, dtype), clock=clock),
+        ModelDrafter(draft_model, clock=clock),
+        MixedDrafter(draft_model, clock=clock),
         LookupDrafter(clock=clock),
         *(ModelDrafter(early_exit(model, n), name=f"exit-{n}", clock=clock) for n in exits),
     ]

@@ -155,6 +155,7 @@ def play(
                 made if not lookup else len(drafts),
                 seconds,
                 max(waited - spent, 0.0) if k else None,
+                asked=k,
             )
         )
         base += len(emitted)

@@ -40,11 +40,13 @@ def test_ratios_are_taken_prompt_by_prompt():
     rows = []
     for prompt, slow in ((0, 1.0), (1, 10.0)):  # the machine was ten times slower for one of them
         rows.append(row("verdraft", "model", 30.0 / slow, prompt))
+        rows.append(row("verdraft", "mixed", 45.0 / slow, prompt))
         rows.append(row("verdraft", "none", 20.0 / slow, prompt))
         rows.append(row("transformers", "assistant", 15.0 / slow, prompt))
     rows.append(row("verdraft", "model", 1.0, 2))  # without its partner: left out
     found = ratios(Table(rows))
-    assert found["vs_assisted"]["all"] == {"mean": 2.0, "low": 2.0, "high": 2.0, "pairs": 2}
+    assert found["vs_assisted"]["all"] == {"mean": 3.0, "low": 3.0, "high": 3.0, "pairs": 2}
+    assert found["vs_assisted_model"]["all"]["mean"] == 2.0
     assert found["vs_plain"]["model/code"]["mean"] == 1.5
     assert found["vs_plain_min"] == 1.5
     assert found["vs_prompt_lookup"] == {}

@@ -26,6 +26,7 @@ from node.inference.early_exit import early_exit
 from node.inference.generate import generate
 from node.inference.loading import load_model
 from node.inference.lookup import LookupDrafter
+from node.inference.mixed_drafter import MixedDrafter
 from node.inference.model import Span
 from node.inference.model_drafter import ModelDrafter
 from node.inference.params import SamplingParams
@@ -310,3 +311,82 @@ def test_an_early_exit_is_the_targets_first_layers_under_its_own_head(tmp_path):
     )
     assert made.tokens == plain.tokens
     assert 0 < made.accepted < made.proposed
+
+
+@pytest.mark.parametrize("params", [GREEDY, COUPLED])
+def test_a_mixed_drafter_changes_nothing_but_speed(params):
+    """Texts equal plain decoding's; where the text repeats itself it takes lookups."""
+    target, drafter = tiny_target(), MixedDrafter(tiny_draft())
+    for number, text in enumerate(prompts(3)):
+        plain = decode_plain(target, text, params, StopRules(24), seed=seed(number))
+        made = generate(
+            tiny_verifier(), drafter, text, params, StopRules(24), FixedWindow(5), seed=seed(number)
+        )
+        assert made.tokens == plain.tokens
+        assert made.accepted > 0
+
+
+def test_a_mixed_drafter_is_the_model_where_every_figure_must_be():
+    text, coin = prompts(1)[0], DraftCoin(seed(1), seed(2))
+    relaxed = dataclasses.replace(COUPLED, relax_tau=1 << 20)
+    for params in (REJECTION, relaxed):
+        both = [
+            d.open(text, params, seed=seed(4)).propose(5, coin)
+            for d in (MixedDrafter(tiny_draft()), tiny_drafter())
+        ]
+        assert both[0] == both[1]
+
+
+def test_lookups_are_taken_while_they_are_right():
+    """A text that repeats, then one in which what followed before says nothing."""
+    model = TableModel(40, 4)
+    model.context_length = 4000
+    drafter = MixedDrafter(model, worth=0.0)
+    session = drafter.open([0], GREEDY, seed=seed(1))
+    loop = [7, 8, 9, 10, 11, 12] * 8
+    for token in loop:
+        session.commit([token])
+    ran = model.rows_run
+    assert session.propose(6).tokens == (7, 8, 9, 10, 11, 12)
+    assert model.rows_run == ran  # for nothing
+    rng = np.random.default_rng(1)
+    misled = drafter.open([0], GREEDY, seed=seed(1))
+    for token in rng.integers(4, 7, size=2500):
+        misled.commit([int(token)])
+    assert misled._index.find(misled.tokens)[1] == 5
+    beliefs = drafter.beliefs(GREEDY)
+    assert beliefs.chance(("ngram", 5)) < 0.42
+    misled.propose(1)
+    assert model.rows_run > ran
+
+
+def test_drafting_stops_where_it_no_longer_pays():
+    model = TableModel(40, 4, spread=0.1)  # knows nothing: confidence 1/40
+    sure = MixedDrafter(TableModel(40, 4, spread=40.0))
+    doubtful, text = MixedDrafter(model), [5, 6]
+    session = doubtful.open(text, GREEDY, seed=seed(1))
+    assert 1 <= len(session.propose(12)) <= 2
+    assert len(sure.open(text, GREEDY, seed=seed(1)).propose(12)) > 4
+    # What comes true is believed: these doubtful guesses are right again and again.
+    for _ in range(200):
+        session.commit(session.propose(1).tokens)
+    assert len(session.propose(12)) > 6
+
+
+def test_asking_again_and_committing_less_leaves_a_mixed_session_as_a_new_one_would_be():
+    """After any history of accepts and rejects, tokens and sources stay in step."""
+    drafter, rng = MixedDrafter(tiny_draft()), np.random.default_rng(2)
+    prompt = prompts(1)[0]
+    session = drafter.open(prompt, COUPLED, seed=seed(4))
+    for _ in range(25):
+        draft = session.propose(int(rng.integers(1, 7)))
+        session.draft_ahead(len(draft) + 2)
+        keep = int(rng.integers(0, len(draft) + 1))
+        session.commit([*draft.tokens[:keep], int(rng.integers(2, 3000))])
+        assert len(session._sources) == session.surplus
+        fresh = drafter.open(
+            prompt, COUPLED, seed=seed(4), output_ids=session.tokens[len(prompt) :]
+        )
+        want, got = fresh.propose(4).tokens, session.propose(4).tokens
+        short = min(len(want), len(got))
+        assert got[:short] == want[:short]

@@ -188,6 +188,31 @@ def test_drafting_while_verifying_is_counted_as_hidden_time():
         assert plain.rate(k) < ahead.rate(k) < plain.expected_tokens(k) / plain.cost.seconds(k + 1)
 
 
+def test_a_drafter_that_seldom_has_a_guess_is_not_asked_over_a_slow_line():
+    """Prompt lookup far away: each empty answer costs a round trip; near by it costs nothing."""
+    for rtt, wanted in ((2.0, False), (0.0, True)):
+        control, rng, asked = WindowControl(8), random.Random(4), []
+        for _ in range(300):
+            k = control.choose()
+            drafts = k if rng.random() < 0.1 else 0
+            accepted = drafts if rng.random() < 0.9 else 0
+            control.observe(
+                Round(
+                    drafts,
+                    accepted,
+                    accepted < drafts,
+                    0.0,
+                    drafts,
+                    1.0 + 0.02 * drafts,
+                    rtt if k else None,
+                    asked=k,
+                )
+            )
+            asked.append(k > 0)
+        assert (sum(asked[100:]) > 100) == wanted
+        assert any(asked[100:])
+
+
 def test_explanation_names_the_reason_and_the_curve():
     world, control = World(0.8), WindowControl(6)
     world.play(control, 30)
