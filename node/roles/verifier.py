@@ -346,12 +346,18 @@ class VerifierRole(Party):
 
     def _observe(self, running: Running, drafted: Drafted | None, outcome: VerifyOutcome) -> None:
         """Counts and timings, and what the next window is chosen from."""
-        if drafted is not None and drafted.frame is None:
-            drafted = None
+        waited, asked = None, 0
+        if drafted is not None:
+            waited = max(0.0, drafted.waited - drafted.seconds)
+            asked = running.live.state.announced
+            if drafted.frame is None:
+                drafted = None  # it had no guess, which took as long to say
         count = len(drafted.frame.leaves) if drafted and drafted.frame else 0
         reached = outcome.accepted + outcome.rejected
         self.node.metrics.round(count, outcome.accepted, reached, len(outcome.emitted))
         self.node.metrics.time("verify", outcome.seconds)
+        size = len(drafted.frame.to_wire()) if drafted and drafted.frame else 0
+        self.node.metrics.count("spec_decode_draft_bytes", size)
         running.window.observe(
             window.Round(
                 drafts=count,
@@ -360,8 +366,9 @@ class VerifierRole(Party):
                 draft_seconds=drafted.seconds if drafted else 0.0,
                 drafted=drafted.made if drafted else 0,
                 verify_seconds=outcome.seconds,
-                network_seconds=max(0.0, drafted.waited - drafted.seconds) if drafted else None,
-                bytes=len(drafted.frame.to_wire()) if drafted and drafted.frame else 0,
+                network_seconds=waited,
+                bytes=size,
+                asked=asked,
             )
         )
 
