@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from node.economics.expected import stake_of
+from node.economics.expected import When, stake_of
 from node.economics.report import OURS, TEXTBOOK, Study
 from node.economics.strategies import COUPLED, HONEST, MODES
 from node.economics.terms import inequality
@@ -73,7 +73,8 @@ def _break_even(axis: Any, found: Study) -> None:
         matrix = found.ours(mode)
         table = matrix.table
         for lie in matrix.lies:
-            if not lie.tempts or (mode != COUPLED and lie.name != "lying q"):
+            drawn = any(exposure.when is When.DRAWN for exposure in lie.exposures)
+            if not (lie.tempts and drawn) or (mode != COUPLED and lie.name != "lying q"):
                 continue
             stake = stake_of(table, lie.role)
             nets = [

@@ -369,6 +369,33 @@ def test_audits_cost_what_is_drawn() -> None:
     assert roles.audit_cost(twice, honest).share == pytest.approx(2 * cost.share, rel=1e-3)
 
 
+def test_hard_prompts_cost_an_honest_drafter_its_promise_and_no_stake() -> None:
+    table = _table(batches=60)
+    sunk = Drafter("sunk", "", rates=lambda pair: 0.6 * pair.rates)
+    rng = np.random.default_rng(2)
+    pool = sample_pairing(table.market, sunk, VERIFIERS[0], 64, rng)
+    played = play(table, sunk, VERIFIERS[0], pool, rng)
+    assert played.cases > 0
+    assert played.slashed_drafter == 0
+
+
+@pytest.mark.slow
+def test_a_million_honest_rounds_bring_no_case_and_no_slash() -> None:
+    rounds = drawn = 0
+    for seed in range(6):
+        for mode in MODES:
+            table = _table(mode, batches=60)
+            rng = np.random.default_rng([7, seed])
+            pool = sample_pairing(table.market, DRAFTERS[0], VERIFIERS[0], 960, rng)
+            rounds += int(pool.passes.sum())
+            played = play(table, DRAFTERS[0], VERIFIERS[0], pool, rng)
+            assert played.cases == played.slashed_drafter == played.slashed_verifier == 0
+            assert played.balanced
+            drawn += played.drawn
+    assert rounds >= 1_000_000
+    assert drawn > 10
+
+
 # ---------------------------------------------------------------- the command
 
 
