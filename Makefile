@@ -44,10 +44,11 @@ lint: setup ## ruff, mypy, forge fmt, forge lint, solhint
 
 # Long runs of the same properties that `make test` samples.
 .PHONY: prove
-prove: setup ## Properties at length: forge fuzz and invariants, Python against Solidity, α's power
+prove: setup ## Properties at length: fuzz, invariants, Python against Solidity, α's power, planted faults
 	FOUNDRY_PROFILE=deep $(FORGE) test
 	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/unit tests/contracts $(ARGS)
 	$(PY) scripts/alpha_power.py
+	$(PY) scripts/mutants.py
 
 .PHONY: bench
 bench: setup ## Every scripts/bench_*.py, one after the other

@@ -153,6 +153,13 @@ def show(table: Table, rows: Sequence[dict[str, Any]]) -> None:
     print(f"T=0: {sum(same)} of {len(same)} texts equal to our plain text")
 
 
+def device_name(device: str) -> str:
+    """What the rows were measured on."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
 def measure(
     compared: Sequence[Ours | Peer],
     todo: Sequence[tuple[Prompt, float]],
@@ -213,11 +220,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default=catalog.DEFAULT_TARGET)
     parser.add_argument("--draft", default=catalog.DEFAULT_DRAFT)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; cuda wants --clock wall")
     parser.add_argument("--exit", type=int, action="append", default=[], metavar="LAYERS")
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows and ratios here")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep rows here; go on from it")
     args = parser.parse_args(argv)
+    if args.device != "cpu" and args.clock == "cpu":
+        parser.error("--device cuda: the processor's time says nothing; give --clock wall")
     torch.set_num_threads(1)
     count = args.prompts or (2 if args.quick else 6)
     tokens = args.tokens or (32 if args.quick else 64)
@@ -229,13 +239,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "dtype": args.dtype,
         "tokens": tokens,
         "clock": args.clock,
-        "cpu": platform.processor() or platform.machine(),
+        "device": device_name(args.device),
     }
     rows = Rows(args.resume, settings, key)
     target = catalog.resolve(args.target).path
     tokenizer = Tokenizer.load(target)
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
-    compared = engines(target, draft.path, args.dtype, clock, exits=args.exit)
+    compared = engines(target, draft.path, args.dtype, clock, device=args.device, exits=args.exit)
     warm = tokenizer.chat([{"role": "user", "content": "Good morning"}])
     for engine in compared:
         for temperature in TEMPERATURES:

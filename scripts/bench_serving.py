@@ -104,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--target", default=catalog.DEFAULT_TARGET)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; cuda wants --clock wall")
     parser.add_argument("--tokens", type=int, default=24, help="an output; default %(default)s")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
     folder = catalog.resolve(args.target).path
-    target, tokenizer = load_model(folder, args.dtype), Tokenizer.load(folder)
+    target, tokenizer = load_model(folder, args.dtype, args.device), Tokenizer.load(folder)
     texts = [
         tokenizer.chat([{"role": "user", "content": prompt.text}])
         for kind in CLASSES[:4]

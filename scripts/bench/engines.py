@@ -94,7 +94,7 @@ class Peer:
     @torch.inference_mode()
     def run(self, prompt: Sequence[int], temperature: float, tokens: int, number: int) -> Timed:
         torch.manual_seed(number)
-        ids = torch.tensor([list(prompt)])
+        ids = torch.tensor([list(prompt)], device=self._model.device)
         sampling: dict[str, Any] = {"do_sample": False}
         if temperature:
             sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
@@ -142,12 +142,17 @@ def load_peer(folder: Path, dtype: str, device: str = "cpu") -> Any:
 
 
 def engines(
-    target: Path, draft: Path, dtype: str, clock: Clock, *, exits: Sequence[int] = ()
+    target: Path,
+    draft: Path,
+    dtype: str,
+    clock: Clock,
+    *,
+    device: str = "cpu",
+    exits: Sequence[int] = (),
 ) -> list[Ours | Peer]:
     """All that are compared, plain decoding first."""
-    model = load_model(target, dtype)
-    peer, assistant = load_peer(target, dtype), load_peer(draft, dtype)
-    draft_model = load_model(draft, dtype)
+    model, draft_model = load_model(target, dtype, device), load_model(draft, dtype, device)
+    peer, assistant = load_peer(target, dtype, device), load_peer(draft, dtype, device)
     drafters: list[Drafter] = [
         ModelDrafter(draft_model, clock=clock),
         MixedDrafter(draft_model, clock=clock),
