@@ -203,7 +203,7 @@ class WatchDesk:
                 return 0
             if not self._pays(duty):
                 return 0
-            if duty.bond is not None and not self._allow(duty.bond, duty.about):
+            if duty.bond is not None and not self._allow(duty.bond, duty):
                 return 0
             mined = self._sender.send(self._intent(duty), duty.call, timeout=WAIT_SECONDS)
         except (Reverted, ChainError) as error:
@@ -257,13 +257,15 @@ class WatchDesk:
             )
         return False
 
-    def _allow(self, bond: Bond, about: str) -> bool:
+    def _allow(self, bond: Bond, duty: Duty) -> bool:
         """Lets the contract take the bond, and no more."""
         token, key = self._contracts.token, self._node.address
         held = token.balance_of(key)
         if held < bond.amount:
             reason = f"the key holds {held} token units and the bond is {bond.amount}"
-            self._tell_lack(Lack(Action.FILE, about, 0, reason))
+            lack = Lack(duty.action, duty.about, duty.until or 0, reason)
+            self._plan.lacks.append(lack)
+            self._tell_lack(lack)
             return False
         for number in count():
             if token.allowance(key, bond.spender) >= bond.amount:

@@ -362,6 +362,20 @@ def test_another_was_faster_and_the_bond_comes_back(
 
 
 @pytest.mark.slow
+def test_a_key_without_tokens_says_what_it_cannot_do(chain: Contracts, tmp_path: Path) -> None:
+    honest = played(chain)
+    told = misname_draft(chain.domain, honest, Random(1))
+    assert told is not None
+    node = Watched(chain, b"\x44" * 32, tmp_path)
+    accuse_of(node, told[0], honest)
+    node.look()
+    (lack,) = node.desk.view()["lacking"]
+    assert lack["action"] == "file"
+    assert "holds 0 token units and the bond is" in lack["reason"]
+    assert node.steps() == ["file"]
+
+
+@pytest.mark.slow
 def test_no_bond_is_put_down_for_a_slash_of_nothing_or_less_than_its_gas(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
@@ -461,6 +475,10 @@ def test_demands_end_where_their_budget_does(
         one.look()
         anvil.mine()
     assert len(one.standing().demands) == 1
+    stranger = Watched(chain, b"\x44" * 32, tmp_path / "s")  # of no lane
+    stranger.look()
+    assert stranger.desk.view()["lacking"] == []
+    assert not any(due["action"] == "demand" for due in stranger.desk.view()["due"])
     assert not Watched(chain, DRAFTER, tmp_path / "c", demand_tokens=0.0).look()
 
 
