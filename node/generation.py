@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from node.config import NodeConfig
+from node.inference.params import KEY_THRESHOLDS, Q24
 from node.inference.tokens import TextStream, Tokenizer, TokenizerError
 from node.roles import receipt
 from node.roles.client import ClientError, ClientRole, Outcome, Plan, plan_for
@@ -27,6 +28,7 @@ _KNOWN: Final = {
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
+    "relax",
     "seed",
     "max_tokens",
     "stop",
@@ -52,6 +54,7 @@ class Wish:
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    relax: float
     max_tokens: int
     stops: tuple[str, ...]
     seed: int | None
@@ -73,6 +76,9 @@ def read_wish(data: Mapping[str, Any], tokenizer: Tokenizer, config: NodeConfig)
     if mode != "greedy" and temperature < 1e-3:
         raise RequestError(f"temperature = {temperature}: at least 0.001; or use mode greedy")
     limit = config.limit.max_new_tokens
+    relax = _number(data, "relax", 0.0, 0.0, 16.0)
+    if relax and mode == "rejection":
+        raise RequestError("relax: needs greedy or coupled mode; rejection mode has no scores")
     max_tokens = _integer(data, "max_tokens", min(128, limit), 1, limit)
     seed = None if data.get("seed") is None else _integer(data, "seed", 0, -(2**63), 2**63 - 1)
     if seed is not None and mode == "rejection":
@@ -95,6 +101,7 @@ def read_wish(data: Mapping[str, Any], tokenizer: Tokenizer, config: NodeConfig)
         repetition_penalty=_number(data, "repetition_penalty", 1.0, 1 / 16, 16.0),
         presence_penalty=_number(data, "presence_penalty", 0.0, -16.0, 16.0),
         frequency_penalty=_number(data, "frequency_penalty", 0.0, -16.0, 16.0),
+        relax=relax,
         max_tokens=max_tokens,
         stops=tuple(stops),
         seed=seed,
@@ -234,6 +241,8 @@ class Generator:
             repetition_penalty=round(wish.repetition_penalty * 65536),
             presence_penalty=round(wish.presence_penalty * 65536),
             frequency_penalty=round(wish.frequency_penalty * 65536),
+            relax_tau=round(wish.relax * Q24),
+            **(KEY_THRESHOLDS if wish.relax else {}),
             max_tokens=wish.max_tokens,
             max_window=limits.max_window,
             deadline=int(node.clock()) + limits.order_seconds // 2,

@@ -30,7 +30,7 @@ from node.inference.generate import generate
 from node.inference.loading import load_model
 from node.inference.model import LanguageModel, Span
 from node.inference.model_drafter import ModelDrafter
-from node.inference.params import Q24, SamplingParams
+from node.inference.params import KEY_THRESHOLDS, Q24, SamplingParams
 from node.inference.sampling import logprobs
 from node.inference.stops import StopRules
 from node.inference.tokens import Tokenizer
@@ -43,11 +43,6 @@ from settlement.records import Q16, Mode
 TAUS: Final = (0.0, 0.1, 0.2, 0.3)
 TEMPERATURES: Final = (0.0, 0.7)
 WINDOW: Final = 4
-KEY: Final = {
-    "key_target_surprisal": 3 * Q16,
-    "key_draft_surprisal": 4 * Q16,
-    "key_overlap": Q16 // 2,
-}
 
 
 def params_of(tau: float, temperature: float) -> SamplingParams:
@@ -55,7 +50,7 @@ def params_of(tau: float, temperature: float) -> SamplingParams:
         Mode.COUPLED if temperature else Mode.GREEDY,
         round(temperature * Q16),
         relax_tau=round(tau * Q24),
-        **(KEY if tau else {}),
+        **(KEY_THRESHOLDS if tau else {}),
     )
 
 

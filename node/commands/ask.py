@@ -48,6 +48,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--repetition-penalty", type=float, help="over prompt and output; 1 is off")
     parser.add_argument("--presence-penalty", type=float, help="of what was said; 0 is off")
     parser.add_argument("--frequency-penalty", type=float, help="once per occurrence; 0 is off")
+    parser.add_argument(
+        "--relax",
+        type=float,
+        metavar="TAU",
+        help="accept drafts within TAU of the best score where nothing hangs on it; the text is "
+        "then not the target's own, and the receipt says so",
+    )
     parser.add_argument("--seed", type=int, help="your own seed: the same text every time")
     parser.add_argument("--max-tokens", type=int, help="default: 128")
     parser.add_argument("--stop", action="append", default=[], help="a stop string; repeatable")
@@ -72,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
         "raw": args.raw,
     }
     penalties = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-    for name in ("temperature", "seed", "max_tokens", "drafter", "verifier", *penalties):
+    for name in ("temperature", "seed", "max_tokens", "drafter", "verifier", "relax", *penalties):
         if getattr(args, name) is not None:
             wanted[name] = getattr(args, name)
     if args.stop:

@@ -14,6 +14,13 @@ import numpy as np
 from settlement.records import Q16, SCORE_BITS, Mode, Order
 
 Q24: Final = 1 << SCORE_BITS
+# Where relaxed acceptance is strict, unless an order says otherwise: the target's surprisal of the
+# draft over 3 nats, the draft model's over 4, or fewer than half of its eight best shared.
+KEY_THRESHOLDS: Final = {
+    "key_target_surprisal": 3 * Q16,
+    "key_draft_surprisal": 4 * Q16,
+    "key_overlap": Q16 // 2,
+}
 
 
 class SamplingError(ValueError):

@@ -246,6 +246,8 @@ def test_a_lane_without_reserve_is_refused_before_work_starts() -> None:
         ({"prompt": "a", "repetition_penalty": 0}, "from 0.0625 to 16"),
         ({"prompt": "a", "presence_penalty": 17}, "from -16 to 16"),
         ({"prompt": "a", "frequency_penalty": "1"}, "a number from -16"),
+        ({"prompt": "a", "mode": "rejection", "relax": 0.1}, "greedy or coupled"),
+        ({"prompt": "a", "relax": -0.1}, "from 0 to 16"),
         ({"prompt": "a", "max_tokens": 0}, "from 1 to"),
         ({"prompt": "a", "max_tokens": True}, "whole number"),
         ({"prompt": "a", "stop": [""]}, "16 strings"),

@@ -123,6 +123,22 @@ def test_penalties_and_filters_of_a_request_reach_both_models(mode: Mode) -> Non
     assert texts[0] != texts[1]
 
 
+def test_a_relaxed_request_is_served_and_says_that_it_is_not_lossless() -> None:
+    """More drafts are kept than in the strict session, and the text is another."""
+    kept = {}
+    for tau in (0, 2 << 24):
+        arena = Arena(seed=7)
+        keys = {"key_target_surprisal": 4 << 16, "key_draft_surprisal": 1 << 24}
+        relaxed = {"relax_tau": tau, **keys, "key_overlap": 1 << 16} if tau else {}
+        plan = arena.plan(max_tokens=40, stop_ids=(), **relaxed)
+        outcome = run_deterministically(7, serve_one, arena, plan)
+        assert (outcome.tokens == plain(plan, outcome)) == (tau == 0)
+        assert outcome.sessions[0].terms.order.lossless == (tau == 0)
+        check_pay(arena, outcome)
+        kept[tau] = sum(r.verdict.verdict.k for s in outcome.sessions for r in s.rounds)
+    assert kept[2 << 24] > kept[0]
+
+
 def test_a_drafter_that_sends_random_tokens_changes_nothing_but_speed() -> None:
     arena = Arena(seed=3)
     plan = arena.plan(max_tokens=40, stop_ids=())
