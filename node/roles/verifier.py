@@ -310,6 +310,9 @@ class VerifierRole(Party):
             drafted = running.inbox.pop()
             if drafted.round != running.live.state.round:
                 self.node.metrics.count("stale_drafts")
+                # It may have come while another window of its round was being verified.
+                if drafted.frame is not None:
+                    accuse_twice(self.node, running.live.terms, drafted.frame, b"")
                 continue
             if drafted.frame is None:
                 return drafted
@@ -533,7 +536,10 @@ class VerifierRole(Party):
         terms = running.live.terms
         accuse_twice(self.node, terms, frame, b"")
         for waiting in running.inbox:
-            if waiting.frame is not None and is_second(waiting.frame, frame):
+            if waiting.frame is None:
+                continue
+            accuse_twice(self.node, terms, waiting.frame, b"")
+            if is_second(waiting.frame, frame):
                 accuse(self.node, terms, waiting.frame, None)
                 accuse(self.node, terms, frame, None)
 
