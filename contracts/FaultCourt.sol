@@ -45,89 +45,94 @@ contract FaultCourt is IFaultCourt, Court {
     // ------------------------------------------------------------------ proofs
 
     /// @inheritdoc IFaultCourt
-    function proveDraftTwice(Evidence.DraftPair calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.draftTwice, (evidence, _separator())), salt);
+    function proveDraftTwice(Evidence.DraftPair calldata, bytes32 salt) external {
+        _prove(IRoundRule.draftTwice.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveVerdictTwice(Evidence.VerdictPair calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.verdictTwice, (evidence, _separator())), salt);
+    function proveVerdictTwice(Evidence.VerdictPair calldata, bytes32 salt) external {
+        _prove(IRoundRule.verdictTwice.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveOtherDraft(Evidence.LeafPair calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.otherDraft, (evidence, _separator())), salt);
+    function proveOtherDraft(Evidence.LeafPair calldata, bytes32 salt) external {
+        _prove(IRoundRule.otherDraft.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveAcceptRule(Evidence.LeafPair calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.acceptRule, (evidence, _separator())), salt);
+    function proveAcceptRule(Evidence.LeafPair calldata, bytes32 salt) external {
+        _prove(IRoundRule.acceptRule.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveDraftLeaf(Evidence.DraftPlace calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.draftLeaf, (evidence, _separator())), salt);
+    function proveDraftLeaf(Evidence.DraftPlace calldata, bytes32 salt) external {
+        _prove(IRoundRule.draftLeaf.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveDraftRound(Evidence.DraftRound calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.draftRound, (evidence, _separator())), salt);
+    function proveDraftRound(Evidence.DraftRound calldata, bytes32 salt) external {
+        _prove(IRoundRule.draftRound.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveVerdictRound(Evidence.Round calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.verdictRound, (evidence, _separator())), salt);
+    function proveVerdictRound(Evidence.Round calldata, bytes32 salt) external {
+        _prove(IRoundRule.verdictRound.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveRoundFit(Evidence.Round calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.roundFit, (evidence, _separator())), salt);
+    function proveRoundFit(Evidence.Round calldata, bytes32 salt) external {
+        _prove(IRoundRule.roundFit.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveLeafPlace(Evidence.LeafPlace calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.leafPlace, (evidence, _separator())), salt);
+    function proveLeafPlace(Evidence.LeafPlace calldata, bytes32 salt) external {
+        _prove(IRoundRule.leafPlace.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveAllLeaves(Evidence.AllLeaves calldata evidence, bytes32 salt) external {
-        _prove(abi.encodeCall(IRoundRule.allLeaves, (evidence, _separator())), salt);
+    function proveAllLeaves(Evidence.AllLeaves calldata, bytes32 salt) external {
+        _prove(IRoundRule.allLeaves.selector, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveRecord(
-        Evidence.RecordCase calldata evidence,
-        Source calldata source,
-        bytes32 salt
-    ) external {
-        _proveTree(abi.encodeCall(ITreeRule.recordCase, (evidence)), source, salt);
-    }
-
-    /// @inheritdoc IFaultCourt
-    function proveSums(Evidence.TreeStep calldata evidence, Source calldata source, bytes32 salt)
+    function proveRecord(Evidence.RecordCase calldata, Source calldata source, bytes32 salt)
         external
     {
-        _proveTree(abi.encodeCall(ITreeRule.treeStep, (evidence)), source, salt);
+        _proveTree(ITreeRule.recordCase.selector, source, salt);
     }
 
     /// @inheritdoc IFaultCourt
-    function proveRoundTwice(Evidence.Twice calldata evidence, Source calldata source, bytes32 salt)
+    function proveSums(Evidence.TreeStep calldata, Source calldata source, bytes32 salt) external {
+        _proveTree(ITreeRule.treeStep.selector, source, salt);
+    }
+
+    /// @inheritdoc IFaultCourt
+    function proveRoundTwice(Evidence.Twice calldata, Source calldata source, bytes32 salt)
         external
     {
-        _proveTree(abi.encodeCall(ITreeRule.roundTwice, (evidence)), source, salt);
+        _proveTree(ITreeRule.roundTwice.selector, source, salt);
     }
 
     // ------------------------------------------------------------------ inside
 
-    function _prove(bytes memory question, bytes32 salt) private nonReentrant {
+    /// @dev The question is this call with two words changed: the rule's selector for the function's
+    /// own, the separator for the salt. Encoded anew, a tree's path costs more than the rule that reads
+    /// it. What is hashed is what the rule is asked, so the evidence can be no other than was filed.
+    function _prove(bytes4 selector, bytes32 salt) private nonReentrant {
+        bytes memory question =
+            abi.encodePacked(selector, msg.data[4:36], _separator(), msg.data[68:]);
         Filing memory filing = _take(keccak256(question), salt);
         _punish(_ask(address(roundRule), question), filing);
     }
 
-    function _proveTree(bytes memory question, Source calldata source, bytes32 salt)
+    /// @dev As `_prove`, for a rule that is asked for the evidence alone: what lies between this call's
+    /// three words and its source.
+    function _proveTree(bytes4 selector, Source calldata source, bytes32 salt)
         private
         nonReentrant
     {
+        uint256 end = 4 + uint256(bytes32(msg.data[36:68]));
+        bytes memory question = abi.encodePacked(selector, uint256(0x20), msg.data[100:end]);
         Filing memory filing = _take(keccak256(question), salt);
         Evidence.Ruling memory ruling = _ask(address(treeRule), question);
         _requireOwn(ruling, source);

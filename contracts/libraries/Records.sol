@@ -397,12 +397,36 @@ library Records {
 
     /// @notice keccak256(0x00 ‖ typehash ‖ abi.encode(fields)).
     function leaf(DraftLeaf memory fields) internal pure returns (bytes32) {
-        return keccak256(bytes.concat(LEAF_PREFIX, abi.encode(DRAFT_LEAF_TYPEHASH, fields)));
+        uint256 at;
+        assembly ("memory-safe") {
+            at := fields
+        }
+        return _leafOfWords(DRAFT_LEAF_TYPEHASH, at, 7);
     }
 
     /// @notice keccak256(0x00 ‖ typehash ‖ abi.encode(fields)).
     function leaf(VerdictLeaf memory fields) internal pure returns (bytes32) {
-        return keccak256(bytes.concat(LEAF_PREFIX, abi.encode(VERDICT_LEAF_TYPEHASH, fields)));
+        uint256 at;
+        assembly ("memory-safe") {
+            at := fields
+        }
+        return _leafOfWords(VERDICT_LEAF_TYPEHASH, at, 12);
+    }
+
+    /// @dev A struct of values alone lies in memory as `abi.encode` would write it.
+    function _leafOfWords(bytes32 typeHash, uint256 at, uint256 words)
+        private
+        pure
+        returns (bytes32 result)
+    {
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            let size := mul(words, 0x20)
+            mstore8(free, 0x00)
+            mstore(add(free, 0x01), typeHash)
+            mcopy(add(free, 0x21), at, size)
+            result := keccak256(free, add(size, 0x21))
+        }
     }
 
     /// @notice keccak256(0x00 ‖ typehash ‖ abi.encode(fields)), the buckets word by word.

@@ -312,30 +312,55 @@ library Trees {
         _addInto(own + 0x20, other + 0x20);
     }
 
-    /// @dev `add` of the nine words at two places in memory, into the first.
+    /// @dev `add` of the nine words at two places in memory, into the first. What breaks a lane's bound
+    /// is gathered and looked at once: a jump for each word costs more than the sum.
     function _addInto(uint256 left, uint256 right) private pure {
         uint256 clear = FIRST_WORD_CLEAR;
-        uint256 later = TOP_BITS;
-        uint256 offset;
+        uint256 tops = TOP_BITS;
+        uint256 bad;
         assembly ("memory-safe") {
-            for {} lt(offset, 0x120) { offset := add(offset, 0x20) } {
-                let a := mload(add(left, offset))
-                let b := mload(add(right, offset))
-                let c := add(a, b)
-                if and(or(or(a, b), c), clear) { break }
-                mstore(add(left, offset), c)
-                clear := later
+            let a := mload(left)
+            let b := mload(right)
+            let c := add(a, b)
+            mstore(left, c)
+            bad := and(or(or(a, b), c), clear)
+            let seen := 0
+            for { let offset := 0x20 } lt(offset, 0x120) { offset := add(offset, 0x40) } {
+                let at := add(left, offset)
+                let from := add(right, offset)
+                a := mload(at)
+                b := mload(from)
+                c := add(a, b)
+                mstore(at, c)
+                seen := or(seen, or(or(a, b), c))
+                at := add(at, 0x20)
+                a := mload(at)
+                b := mload(add(from, 0x20))
+                c := add(a, b)
+                mstore(at, c)
+                seen := or(seen, or(or(a, b), c))
             }
+            bad := or(bad, and(seen, tops))
         }
         // INVARIANT: no lane ever carries into the next: sums are added, never wrapped.
-        if (offset != 0x120) {
-            uint256 a;
+        if (bad != 0) _revertSums(left, right);
+    }
+
+    /// @dev Names the first word of a sum just taken, modulo 2**256, in which a lane is out of bounds.
+    function _revertSums(uint256 left, uint256 right) private pure {
+        uint256 clear = FIRST_WORD_CLEAR;
+        for (uint256 i; i < SUM_WORDS; ++i) {
             uint256 b;
+            uint256 c;
             assembly ("memory-safe") {
-                a := mload(add(left, offset))
-                b := mload(add(right, offset))
+                c := mload(add(left, mul(i, 0x20)))
+                b := mload(add(right, mul(i, 0x20)))
             }
-            revert SumsOverflow(offset / 32, a, b);
+            unchecked {
+                uint256 a = c - b;
+                if ((a | b | c) & clear != 0) revert SumsOverflow(i, a, b);
+            }
+            clear = TOP_BITS;
         }
     }
 

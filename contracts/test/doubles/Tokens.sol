@@ -55,3 +55,26 @@ contract PlainToken is ERC20 {
         _mint(to, amount);
     }
 }
+
+/// @notice Answers false instead of moving anything, when told to.
+contract RefusingToken is ERC20 {
+    bool public refuses;
+
+    constructor() ERC20("refusing", "REFUSE") {}
+
+    function mint(address to, uint256 amount) external {
+        _mint(to, amount);
+    }
+
+    function refuse(bool refuses_) external {
+        refuses = refuses_;
+    }
+
+    function transfer(address to, uint256 amount) public override returns (bool) {
+        return !refuses && super.transfer(to, amount);
+    }
+
+    function transferFrom(address from, address to, uint256 amount) public override returns (bool) {
+        return !refuses && super.transferFrom(from, to, amount);
+    }
+}
