@@ -137,12 +137,8 @@ def terms_of(parameters: Parameters) -> Terms:
     from node.economics.terms import Terms
     from settlement.draws import DrawTerms
 
-    beacon, ledger, court, times = (
-        parameters.beacon,
-        parameters.ledger,
-        parameters.court,
-        parameters.times,
-    )
+    beacon, ledger, times = parameters.beacon, parameters.ledger, parameters.times
+    panel, audits = parameters.panel, parameters.audits
     return Terms(
         fee_bps=parameters.escrow.fee_bps,
         lock_factor=parameters.escrow.lock_factor,
@@ -150,12 +146,16 @@ def terms_of(parameters: Parameters) -> Terms:
         late_bps=beacon.late_bps,
         silent_bps=beacon.silent_bps,
         silent_reward_bps=beacon.reward_bps,
-        reward_bps=court.reward_bps,
-        victim_bps=court.victim_bps,
+        reward_bps=panel.reward_bps,
+        victim_bps=panel.victim_bps,
         refuted_bps=ledger.refuted_bps,
         case_reward_bps=ledger.reward_bps,
         case_bond=ledger.bond,
-        accusing_bond=court.bond,
+        accusing_bond=panel.bond,
+        panel_size=panel.panel_size,
+        appeal_size=panel.appeal_size,
+        auditors=audits.size,
+        auditor_silent_bps=audits.passed_bps,
         # StakeVault.lockWindow
         lock_seconds=times.evidence
         + times.first_deadline
@@ -201,7 +201,7 @@ def _pairs(path: Path | None) -> dict[str, Acceptance]:
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read as JSON: {error}") from error
     try:
-        pair = Acceptance.of_json(data, measured.NGRAM, measured.VOCABULARY)
+        pair = Acceptance.of_json(data, measured.lookup(), measured.VOCABULARY)
     except MarketError as error:
         raise CommandError(f"{path}: {error}") from error
     return {"coupled": pair, "rejection": pair}

@@ -52,7 +52,7 @@ class Acceptance:
         source: str,
         proposed: Sequence[int],
         accepted: Sequence[int],
-        ngram: float,
+        ngram: float | Floats,
         vocab: int,
     ) -> Acceptance:
         """From bucket counts. A rate is (accepted + 1) / (proposed + 2), so that a bucket that was
@@ -61,7 +61,8 @@ class Acceptance:
         n, k = np.array(proposed, dtype=float), np.array(accepted, dtype=float)
         if n.shape != (BUCKETS,) or k.shape != (BUCKETS,) or (k > n).any() or (k < 0).any():
             raise MarketError(f"sixteen counts, accepted at most proposed: {proposed}, {accepted}")
-        if not 0 <= ngram <= 1 or vocab < 2:
+        lookup = np.full(BUCKETS, ngram) if isinstance(ngram, float) else ngram
+        if (lookup < 0).any() or (lookup > 1).any() or vocab < 2:
             raise MarketError(f"acceptance {ngram} of lookup or a vocabulary of {vocab} ids")
         table = n.reshape(_CLASSES, _CLASSES)
         if table[0].sum() == 0:
@@ -70,10 +71,10 @@ class Acceptance:
         for row in range(_CLASSES):
             total = table[row].sum()
             shares[row] = table[row] / total if total else shares[row - 1]
-        return cls(source, (k + 1) / (n + 2), shares, np.full(BUCKETS, ngram), vocab)
+        return cls(source, (k + 1) / (n + 2), shares, lookup, vocab)
 
     @classmethod
-    def of_json(cls, data: dict[str, Any], ngram: float, vocab: int) -> Acceptance:
+    def of_json(cls, data: dict[str, Any], ngram: float | Floats, vocab: int) -> Acceptance:
         """From what `scripts/bucket_rates.py --json` writes. MarketError when it is not that."""
         try:
             source = f"{data['pair']} pair, {data['mode']}, T = {data['temperature']:g}"

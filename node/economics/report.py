@@ -33,7 +33,7 @@ TEXTBOOK: Final = (
     PaymentModel.PER_PROPOSED,
     PaymentModel.PER_ACCEPTED,
 )
-COVERS: Final = (3.6, 4.0, 5.0, 8.0, 32.0, 107.0, 1000.0)
+COVERS: Final = (3.7, 4.0, 5.0, 8.0, 32.0, 107.0, 1000.0)
 BIASES: Final = (0.1, 0.2, 0.3, 0.5, 1.0)
 # The strategy in which each textbook model's own rule, without any oversight, fails first.
 FAILS_BY: Final = {

@@ -215,8 +215,8 @@ def auditors(table: Table, honest: Sessions, assumed: Assumed) -> list[Row]:
     stake = assumed.auditor_stake * table.stakes.verifier
     silence = terms.auditor_silent_bps / BPS * stake
     base = pay - spent.audit
-    rubber = pay * (1 - terms.canaries) - terms.canaries * silence
-    even = spent.audit / (pay + silence)
+    # A clean answer to a canary costs as much as silence.
+    caught = terms.canaries * silence
     rows = [
         Row(
             "auditor", "honest", "runs the model again", 0.0, 0.0, "—",
@@ -227,9 +227,18 @@ def auditors(table: Table, honest: Sessions, assumed: Assumed) -> list[Row]:
             "rubber-stamp",
             "says clean, runs nothing",
             spent.audit,
-            rubber - base,
-            "a canary; its fingerprint is not V's",
-            f"pays below {even:.2%} canaries",
+            -caught - base,
+            "unpaid: its fingerprint is nobody's; canaries",
+            f"pays where an audit costs more than {1 + caught / pay:.2f} of its fee",
+        ),
+        Row(
+            "auditor",
+            "blind eye",
+            "runs the model and reports no lie",
+            0.0,
+            -caught,
+            "canaries",
+            f"worth it for a bribe above {caught / 10**18:.2f} tokens a ticket",
         ),
         Row(
             "auditor", "copycat", "waits to copy another's answer", spent.audit,

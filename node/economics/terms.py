@@ -1,17 +1,19 @@
 """What is paid for, drawn and punished, and the chances that follow. Pure.
 
-The chance of a draw and the division of a slash are the node's own functions (`settlement.draws`,
-`settlement.slashing`). The chance that a jury errs is the binomial one, by seats, with a share of
-the auditors' stake in corrupt hands that lie alike.
+The chance of a draw, the division of a slash and the chance that a jury errs are the node's own
+functions (`settlement.draws`, `settlement.slashing`, `settlement.panels`): a share of the auditors'
+stake is in corrupt hands that lie alike.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import comb
+from fractions import Fraction
+from functools import cache
 from typing import Final
 
 from settlement.draws import DrawTerms, chance_of, lane_seed
+from settlement.panels import bad_jury
 from settlement.payments import AUDIT_FEE_BPS, LOCK_FACTOR, PaymentModel
 
 BPS: Final = 10_000
@@ -129,13 +131,11 @@ def is_drawn(terms: Terms, randomness: bytes, reachable: int, asked: int) -> boo
     return coin < chance_at(terms, coverage(reachable, asked))
 
 
+@cache
 def jury_errs(seats: int, corrupt: float) -> float:
     """P(more than half of the seats are in corrupt hands): binomial. For 1/3: 0.21 of 5 seats,
     0.088 of 15."""
-    return sum(
-        comb(seats, k) * corrupt**k * (1 - corrupt) ** (seats - k)
-        for k in range(seats // 2 + 1, seats + 1)
-    )
+    return float(bad_jury(seats, Fraction(corrupt).limit_denominator(10**6)))
 
 
 def conviction(terms: Terms) -> float:
