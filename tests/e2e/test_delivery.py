@@ -29,6 +29,7 @@ from node.roles.session import StaleFrame, round_record
 from settlement import trees
 from settlement.draws import target_of
 from settlement.records import SessionStart, extend_context
+from settlement.round_faults import round_faults
 from settlement.schema import RecordError
 
 REFUSALS = (Undelivered, trees.TreeError, RecordError, FrameError, StaleFrame)
@@ -185,8 +186,12 @@ def test_a_settled_round_that_breaks_a_rule_is_a_fault_of_its_own(honest: Any) -
     )
     lying = replace(found, root=settled, record=round_record(bad))
     assert preimage_of(settled) != answer.root
-    with pytest.raises(Broken, match="accept rule"):
+    with pytest.raises(Broken, match="accept rule") as broken:
         take(lying, [page])
+    # Which is all that a proof needs.
+    here, before = broken.value.accusation.evidence()
+    (fault,) = round_faults(DOMAIN, here, before)
+    assert (fault.number, fault.guilty) == (4, scene.seats["verifier"].address)
 
 
 def test_stops_are_where_the_order_puts_them(honest: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,13 +29,24 @@ from settlement.chain.events import (
     StakeSlashed,
 )
 from settlement.chain.indexer import ChainEvent
+from settlement.chain.paths import CONTRACTS
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import CaseStage, Stage, fault_name, fold, number_of
 from settlement.challenges import Challenge, Step, standpoint
 from settlement.fault_proofs import Code, Fault, Kind
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane
-from settlement.watcher import Action, Now, Plan, Policy, Price, Role, Watch
+from settlement.watcher import (
+    EXPIRE_GAS,
+    PROOF_GAS,
+    Action,
+    Now,
+    Plan,
+    Policy,
+    Price,
+    Role,
+    Watch,
+)
 
 C, D, V, OTHER = (bytes([n]) * 20 for n in (1, 2, 3, 9))
 LANE = Lane(C, D, V, b"\x07" * 20, ZERO32)
@@ -293,6 +305,13 @@ def test_names_and_numbers_are_the_contracts() -> None:
     assert number_of(LeafFault.OTHER_DRAFT) == 3
     assert number_of(Code.WINDOW_VERIFIER) == number_of(LeafFault.DRAW) == 4
     assert number_of(Code.ROUND_TWICE) == number_of(LeafFault.WRONG_POSITION) == 5
+
+
+def test_calls_made_for_their_reward_are_weighed_against_their_gas() -> None:
+    calls = json.loads((CONTRACTS / "gas.json").read_text())["calls"]
+    proofs = [gas for name, gas in calls.items() if name.startswith("fault_F")]
+    assert max(proofs) + calls["fault_file"] <= PROOF_GAS
+    assert max(calls["draw_expire"], calls["case_expire"]) <= EXPIRE_GAS
 
 
 # ---------------------------------------------------------------- shown
