@@ -226,7 +226,7 @@ contract SampleAudits is ISampleAudits, Bonded {
         // INVARIANT: V's fingerprint is the one it has committed to in its verdict.
         if (shown != audit.sealedPrint) revert NotThisPrint(shown, audit.sealedPrint);
         _print(audit, audit.measure.expected, print);
-        emit PrintOpened(auditId, salt, print);
+        emit FingerprintOpened(auditId, salt, print);
         _move(auditId, audit, Stage.OPENED, JuryVerdict.Result.NONE);
         juries.open(audit.jury);
     }

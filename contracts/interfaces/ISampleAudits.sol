@@ -75,7 +75,7 @@ interface ISampleAudits {
         uint40 firstUntil,
         uint40 secondUntil
     );
-    event PrintOpened(uint64 indexed auditId, bytes32 salt, bytes32 print);
+    event FingerprintOpened(uint64 indexed auditId, bytes32 salt, bytes32 print);
     event CanaryOpened(uint64 indexed auditId, Canary canary);
     event CanaryReferred(uint64 indexed auditId, uint64 caseId);
     event CanaryPassed(uint64 indexed auditId, address indexed auditor, uint256 slashed);

@@ -505,6 +505,21 @@ class CaseFiled:
 
 
 @dataclass(frozen=True)
+class PrintOpened:
+    case_id: int
+    salt: bytes
+    print: bytes
+
+
+@dataclass(frozen=True)
+class JurorPaid:
+    case_id: int
+    juror: bytes
+    share: int
+    fee: int
+
+
+@dataclass(frozen=True)
 class CaseDecided:
     case_id: int
     jury_id: int
@@ -545,6 +560,27 @@ class TokenNamed:
     sample: int
     first_until: int
     second_until: int
+
+
+@dataclass(frozen=True)
+class FingerprintOpened:
+    audit_id: int
+    salt: bytes
+    print: bytes
+
+
+@dataclass(frozen=True)
+class AuditorPaid:
+    audit_id: int
+    auditor: bytes
+    share: int
+    fee: int
+
+
+@dataclass(frozen=True)
+class CanaryReferred:
+    audit_id: int
+    case_id: int
 
 
 @dataclass(frozen=True)
@@ -632,8 +668,17 @@ TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
         AnswerRevealed,
         MemberDismissed,
     ),
-    "AuditPanel": (CaseFiled, CaseDecided, CaseAppealed, CaseClosed),
-    "SampleAudits": (TicketEntered, TokenNamed, CanaryOpened, AuditMoved, CanaryPassed),
+    "AuditPanel": (CaseFiled, PrintOpened, CaseDecided, CaseAppealed, CaseClosed, JurorPaid),
+    "SampleAudits": (
+        TicketEntered,
+        TokenNamed,
+        FingerprintOpened,
+        CanaryOpened,
+        AuditMoved,
+        CanaryReferred,
+        CanaryPassed,
+        AuditorPaid,
+    ),
 }
 
 _STRUCTS: Final[dict[Any, Callable[[Any], Any]]] = {
