@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import exact_models
 import numpy as np
@@ -259,3 +260,79 @@ def test_the_exponent_of_a_row_leaves_sixteen_bits_and_no_more() -> None:
             e = _exponent(top)
             assert (top + (1 << e >> 1)) >> e <= 32639
             assert e == 0 or (top + (1 << e >> 2)) >> (e - 1) > 32639
+
+
+# ---------------------------------------------------------------- the optional kernel
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from node.inference.exact import native
+
+    try:
+        return native.load(native.build(tmp_path_factory.mktemp("kernel")))
+    except native.NoCompiler as error:
+        pytest.skip(str(error))
+
+
+def test_the_kernel_gives_the_oracles_bits(tmp_path: Path, library: Any) -> None:
+    from node.inference.exact.native import NativeModel
+
+    for seed in range(12):
+        config, tensors = exact_models.random_checkpoint(seed)
+        if seed % 3 == 0:
+            tensors = {name: values * np.float32(4) for name, values in tensors.items()}
+        folder = exact_models.write_checkpoint(tmp_path / str(seed), (config, tensors))
+        model = NativeModel(quantise.load_integers(folder), library)
+        ids = np.random.default_rng(seed).integers(0, config["vocab_size"], 6).tolist()
+        assert integers(model, ids) == run_oracle(Oracle(config, tensors), ids), seed
+
+
+def test_the_kernel_agrees_in_windows_batches_and_scattered_caches(
+    whole: quantise.IntegerModel, model: ExactModel, text: list[int], library: Any
+) -> None:
+    from node.inference.exact.native import NativeModel
+
+    kernel = NativeModel(whole, library)
+    expected = model.forward([Span(model.new_cache(), text, len(text))])[0]
+    pool = kernel.new_pool(1 << 10)
+    caches = [pool.open(text, len(text)) for _ in range(2)]
+    other = kernel.new_cache()
+    at = 0
+    for window in (40, 1, 2, 3, 4, 5, 8, 10):
+        part = text[at : at + window]
+        spans = [Span(cache, part, window) for cache in (*caches, other)]
+        for rows in kernel.forward(spans):
+            assert torch.equal(rows.hidden, expected.hidden[at : at + window]), window
+            assert torch.equal(rows.logits, expected.logits[at : at + window]), window
+        at += window
+        caches[0].truncate(at - 1)
+        kernel.forward([Span(caches[0], [text[at - 1]])])
+
+
+def test_a_kernel_that_differs_is_refused(
+    whole: quantise.IntegerModel, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from node.inference.exact import native
+
+    class Off:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library, name)
+
+        def exact_norm(self, x: int, n: int, d: int, gains: int, t: int, e: int, a: int) -> None:
+            library.exact_norm(x, n, d, gains, t, e + 2000, a)
+
+    with pytest.raises(products.InexactBackend, match="kernel"):
+        native.NativeModel(whole, Off())
+
+
+def test_without_a_compiler_or_a_build_torch_computes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from node.inference.exact import native
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert type(load_exact(SHIPPED / "tiny" / "draft")) is ExactModel
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(native.NoCompiler, match="no C compiler"):
+        native.build()

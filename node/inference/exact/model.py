@@ -41,7 +41,7 @@ _MLP_ROWS: Final = 64
 _QUERY_ROWS: Final = 32
 
 
-class _Requantised:
+class Requantised:
     """One or more matrices side by side: rshift(acc · m, s) + b per output.
 
     `acc · (m · 2**−s) + (b + ½)` is exact in float64 (see "Multipliers"), so its floor is the
@@ -63,17 +63,17 @@ class _Requantised:
         # Folding b keeps below 2**53 units of 2**−s only for a modest b.
         shift = max(m.shift for m in matrices)
         fold = float(bias.abs().max()) * 2.0**shift < 2.0**51
-        self._scale = scale.to(place.device)
-        self._half = (bias + 0.5 if fold else torch.full_like(bias, 0.5)).to(place.device)
-        self._bias = None if fold else bias.to(place.device)
+        self.scale = scale.to(place.device)
+        self.half = (bias + 0.5 if fold else torch.full_like(bias, 0.5)).to(place.device)
+        self.bias = None if fold else bias.to(place.device)
 
     def __call__(self, a: torch.Tensor, exponents: float | torch.Tensor = 1.0) -> torch.Tensor:
         """float64[n, out]; `exponents` is 2**e of each row, where activations were scaled down."""
         acc = self.product(a)
         if isinstance(exponents, torch.Tensor) or exponents != 1.0:
             acc.mul_(exponents)
-        y = torch.addcmul(self._half, acc, self._scale).floor_()
-        return y if self._bias is None else y.add_(self._bias)
+        y = torch.addcmul(self.half, acc, self.scale).floor_()
+        return y if self.bias is None else y.add_(self.bias)
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class _Place:
 @dataclass
 class _Layer:
     attention_gains: torch.Tensor
-    qkv: _Requantised
+    qkv: Requantised
     score_scale: torch.Tensor  # 2**−σ, float64[H, 1]
-    out: _Requantised
+    out: Requantised
     mlp_gains: torch.Tensor
-    gate_up: _Requantised
+    gate_up: Requantised
     gate_step: float  # 2**(11 − F_g)
-    down: _Requantised
+    down: Requantised
 
 
 class ExactModel:
@@ -128,9 +128,9 @@ class ExactModel:
         self.dtype = torch.int16
         place = _Place(self.device, self.backend)
         self._integers = integers
-        self._head = _Requantised([integers.head], [None], place)
+        self._head = Requantised([integers.head], [None], place)
         tied = integers.tied and integers.head_ids is None
-        table = self._head.product._weight if tied else torch.from_numpy(integers.embedding.weights)
+        table = self._head.product.weight if tied else torch.from_numpy(integers.embedding.weights)
         self._embedding = table.to(self.device)
         scale = integers.embedding.multipliers * 2.0**-integers.embedding.shift
         self._embedding_scale = torch.from_numpy(scale).to(self.device)
@@ -160,17 +160,17 @@ class ExactModel:
         scores = np.array([2.0**-s for s in layer.score_shifts])[:, None]
         return _Layer(
             attention_gains=self._tensor(layer.attention_gains),
-            qkv=_Requantised(
+            qkv=Requantised(
                 [layer.query, layer.key, layer.value],
                 [pairs(a.heads), pairs(a.kv_heads), None],
                 place,
             ),
             score_scale=self._tensor(scores),
-            out=_Requantised([layer.out], [None], place),
+            out=Requantised([layer.out], [None], place),
             mlp_gains=self._tensor(layer.mlp_gains),
-            gate_up=_Requantised([layer.gate, layer.up], [None, None], place),
+            gate_up=Requantised([layer.gate, layer.up], [None, None], place),
             gate_step=2.0 ** (11 - layer.gate_bits),
-            down=_Requantised([layer.down], [None], place),
+            down=Requantised([layer.down], [None], place),
         )
 
     @torch.inference_mode()
@@ -190,7 +190,7 @@ class ExactModel:
         products = [self._head.product]
         for layer in self._layers:
             products += [p.product for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-        shared = self._embedding.data_ptr() == self._head.product._weight.data_ptr()
+        shared = self._embedding.data_ptr() == self._head.product.weight.data_ptr()
         return sum(p.bytes for p in products) + (0 if shared else self._embedding.numel())
 
     def new_cache(self) -> KVCache:
@@ -233,21 +233,22 @@ class ExactModel:
             for piece in chunk:
                 piece.cache.advance(len(piece.tokens))
         last = [torch.cat(parts)[-s.rows :] for s, parts in zip(spans, outputs, strict=True)]
-        hidden = self._norm(torch.cat(last), self._final_gains)
-        logits = self._head(hidden).clamp_(-_LOGIT_LIMIT, _LOGIT_LIMIT)
-        logits.mul_(2.0**-quantise.LOGIT_BITS)
+        hidden, logits = self._read(torch.cat(last))
+        logits.clamp_(-_LOGIT_LIMIT, _LOGIT_LIMIT).mul_(2.0**-quantise.LOGIT_BITS)
         sizes = [span.rows for span in spans]
-        narrow = hidden.to(torch.int16)
-        return [Rows(h, z) for h, z in zip(narrow.split(sizes), logits.split(sizes), strict=True)]
+        return [Rows(h, z) for h, z in zip(hidden.split(sizes), logits.split(sizes), strict=True)]
+
+    def _read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[8] of float64[n, d]: h as int16[n, d], and Z before its clamp as float64[n, V]."""
+        hidden = self._norm(x, self._final_gains)
+        return hidden.to(torch.int16), self._head(hidden)
 
     # ------------------------------------------------------------ layers
 
     def _decode(self, chunk: Sequence[_Piece]) -> torch.Tensor:
         """All layers over the rows of one chunk: float64[n, d], before the final norm."""
         a = self.arch
-        ids = torch.tensor([t for piece in chunk for t in piece.tokens], device=self.device)
-        x = self._embedding[ids].double().mul_(self._embedding_scale[ids][:, None])  # [1]
-        x = x.add_(0.5).floor_().clamp_(-_RESIDUAL_LIMIT, _RESIDUAL_LIMIT)
+        x = self._embed(chunk)
         rows = [len(piece.tokens) for piece in chunk]
         past = [piece.cache.length for piece in chunk]
         rotation = torch.cat([self._rotation[m : m + n] for m, n in zip(past, rows, strict=True)])
@@ -268,6 +269,12 @@ class ExactModel:
             for part in x.split(_MLP_ROWS) if len(x) > _MLP_ROWS else (x,):
                 part.add_(self._mlp(layer, part)).clamp_(-_RESIDUAL_LIMIT, _RESIDUAL_LIMIT)
         return x
+
+    def _embed(self, chunk: Sequence[_Piece]) -> torch.Tensor:
+        """[1] of the chunk's tokens: float64[n, d]."""
+        ids = torch.tensor([t for piece in chunk for t in piece.tokens], device=self.device)
+        x = self._embedding[ids].double().mul_(self._embedding_scale[ids][:, None])
+        return x.add_(0.5).floor_().clamp_(-_RESIDUAL_LIMIT, _RESIDUAL_LIMIT)
 
     def _norm(self, x: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
         """[2] of float64[n, d]: int64[n, d], the 16-bit activations."""
@@ -379,7 +386,7 @@ def _first(runs: Sequence[Run], tokens: int) -> list[Run]:
 def load_exact(
     folder: str | Path, device: torch.device | str = "cpu", backend: str | None = None
 ) -> ExactModel:
-    """The model in `folder` in the exact tier.
+    """The model in `folder` in the exact tier, with the native kernel where one was built.
 
     Raises:
         UnsupportedModel: its architecture or weights lie outside the proven bounds.
@@ -387,4 +394,12 @@ def load_exact(
         InexactBackend: this machine computes no product exactly.
     """
     folder = Path(folder)
-    return ExactModel(quantise.load_integers(folder), device, backend, folder)
+    integers = quantise.load_integers(folder)
+    if backend is None and torch.device(device).type == "cpu":
+        from node.inference.exact import native
+
+        try:
+            return native.NativeModel(integers, native.load(native.library_path()), folder)
+        except ModelError:
+            pass  # not built here, or not the same bits: torch alone is as exact
+    return ExactModel(integers, device, backend, folder)

@@ -49,30 +49,30 @@ class Int8Linear:
         if backend not in BACKENDS:
             raise ModelError(f"backend {backend!r}: must be one of {', '.join(BACKENDS)}")
         self.out_features, self.in_features = weight.shape
-        self._weight = weight.contiguous()
+        self.weight = weight.contiguous()
         # torch._int_mm reads a matrix of one input with the wrong stride (torch 2.13).
         self._backend = "float64" if self.in_features == 1 else backend
         self._cuda = weight.device.type == "cuda"
         widest = int(weight.abs().sum(1, dtype=torch.int64).max()) if weight.numel() else 0
-        # acc fits int32 when the two halves' sums are put together there.
-        self._narrow = widest << 15 < 1 << 31
+        #: every sum of 16-bit activations fits int32
+        self.narrow = widest << 15 < 1 << 31
         block = self.out_features
         if weight.numel() > _WHOLE_BYTES:
             block = max(_BLOCK_BYTES // self.in_features, 1)
         self._blocks = [
             (a, min(a + block, self.out_features)) for a in range(0, self.out_features, block)
         ]
-        self._columns = [self._weight[a:b].t() for a, b in self._blocks]
+        self._columns = [self.weight[a:b].t() for a, b in self._blocks]
         if backend == "int8" and self._cuda:
             # Tensor cores want multiples of 8 both ways.
             padded = torch.nn.functional.pad(
-                self._weight, (0, -self.in_features % 8, 0, -self.out_features % 8)
+                self.weight, (0, -self.in_features % 8, 0, -self.out_features % 8)
             )
             self._columns = [padded.t()]
 
     @property
     def bytes(self) -> int:
-        return self._weight.numel()
+        return self.weight.numel()
 
     def check(self) -> None:
         """Compare with int64 on these very weights, some outputs of each shape of product.
@@ -82,11 +82,11 @@ class Int8Linear:
         """
         generator = torch.Generator().manual_seed(11)
         picked = torch.randint(0, self.out_features, (64,), generator=generator)
-        columns = self._weight.cpu()[picked].long().t()
+        columns = self.weight.cpu()[picked].long().t()
         for rows in (1, 2, 9, 40):
             a = torch.randint(-32639, 32640, (rows, self.in_features), generator=generator)
             a[-1] = torch.where(a[-1] < 0, -32639, 32639)
-            got = self(a.double().to(self._weight.device))[:, picked.to(self._weight.device)]
+            got = self(a.double().to(self.weight.device))[:, picked.to(self.weight.device)]
             if not torch.equal(got.cpu().long(), a @ columns):
                 raise InexactBackend(
                     f"{self._backend} with {rows} rows of {self.in_features} inputs differs from "
@@ -106,7 +106,7 @@ class Int8Linear:
 
     def _widened(self) -> Iterator[torch.Tensor]:
         for at in range(0, self.out_features, _WIDEN_ROWS):
-            yield self._weight[at : at + _WIDEN_ROWS]
+            yield self.weight[at : at + _WIDEN_ROWS]
 
     def _int8_one(self, a: torch.Tensor) -> torch.Tensor:
         """One row: two matrix-vector products per block beat one product of two rows, because
@@ -126,7 +126,7 @@ class Int8Linear:
 
     def _int8_many(self, a: torch.Tensor) -> torch.Tensor:
         rows = torch.cat(halves(a))
-        both = torch._int_mm(rows, self._weight.t())
+        both = torch._int_mm(rows, self.weight.t())
         return self._joined(both[: len(a)], both[len(a) :])
 
     def _int8_cuda(self, a: torch.Tensor) -> torch.Tensor:
@@ -138,7 +138,7 @@ class Int8Linear:
         return self._joined(both[: len(a)], both[len(a) : 2 * len(a)])
 
     def _joined(self, upper: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
-        if self._narrow:
+        if self.narrow:
             return torch.add(lower, upper, alpha=256).double()
         return torch.add(lower.double(), upper.double(), alpha=256)
 
