@@ -71,6 +71,7 @@ class ModelConfig:
     draft: str = "ngram"
     revision: str | None = None
     dtype: str = "float32"
+    draft_dtype: str = ""  # of the draft model; empty: as the target's
     device: str = "auto"
     threads: int = 1
     cache_dir: Path | None = None
@@ -157,6 +158,12 @@ class NodeConfig:
             "model.dtype",
             self.model.dtype,
             "exact, float32 or bfloat16 (strict modes hold in exact and float32)",
+        )
+        need(
+            self.model.draft_dtype in ("", "exact", "float32", "bfloat16"),
+            "model.draft_dtype",
+            self.model.draft_dtype,
+            "exact, float32 or bfloat16; empty for the target's",
         )
         need(
             0 <= self.limit.min_window <= self.limit.max_window <= 64,

@@ -143,13 +143,13 @@ async def serve_drafter(
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     if config.model.draft == NGRAM:
         draft_id = ZERO32
-        drafter = LookupDrafter(manifest.vocab_size)
+        drafter = LookupDrafter()
     else:
         from node.inference.loading import load_model
         from node.inference.mixed_drafter import MixedDrafter
 
         folder = await trio.to_thread.run_sync(folder_of, config, config.model.draft)
-        dtype = config.model.dtype
+        dtype = config.model.draft_dtype or config.model.dtype
         model = await worker.call(load_model, folder, dtype, config.model.device)
         require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
         drafter = MixedDrafter(model)

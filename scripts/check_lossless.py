@@ -131,7 +131,7 @@ class Pair:
                 load_model(source.path, "float32", device), self.model.vocab_size
             )
         elif drafter == "ngram":
-            self._fixed = LookupDrafter(self.model.vocab_size)
+            self._fixed = LookupDrafter()
 
     def prompt(self, text: str) -> list[int]:
         if self.tokenizer.chat_template is None:

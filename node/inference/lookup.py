@@ -14,6 +14,8 @@ from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
 from settlement.records import Mode
 
+_LONGEST = 16
+
 
 class NgramIndex:
     """Where each n-gram of a growing text last occurred with something behind it.
@@ -63,8 +65,11 @@ class LookupDrafter:
         name: str = "ngram",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if not 1 <= shortest <= longest:
-            raise ValueError(f"n-grams of {shortest} to {longest} tokens: need 1 <= short <= long")
+        if not 1 <= shortest <= longest <= _LONGEST:
+            raise ValueError(
+                f"n-grams of {shortest} to {longest} tokens: need 1 <= shortest <= longest "
+                f"<= {_LONGEST}, for every token of the text is indexed once per length"
+            )
         self.name = name
         self.sizes = range(longest, shortest - 1, -1)
         self._clock = clock

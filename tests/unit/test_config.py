@@ -59,6 +59,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("[identity]", "[identity]\npassword = 'x'", "unknown key identity.password"),
         ("[chain]", "[limit]\nmax_window = 65\n[chain]", "max_window"),
         ("[chain]", "[limit]\nmax_sessions = true\n[chain]", "expected int"),
+        ("[chain]", "[model]\ndraft_dtype = 'int4'\n[chain]", "model.draft_dtype = 'int4'"),
         ("[chain]", "[network]\nlisten = 'x'\n[chain]", "a list of strings"),
         ("[chain]", "[chain", "not TOML"),
     ],

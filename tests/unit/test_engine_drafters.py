@@ -390,3 +390,11 @@ def test_asking_again_and_committing_less_leaves_a_mixed_session_as_a_new_one_wo
         want, got = fresh.propose(4).tokens, session.propose(4).tokens
         short = min(len(want), len(got))
         assert got[:short] == want[:short]
+
+
+def test_a_vocabulary_is_no_length_of_n_grams():
+    """The index would grow with the square of the text, as it once did on every drafter's node."""
+    with pytest.raises(ValueError, match="49152"):
+        LookupDrafter(49152)
+    with pytest.raises(ValueError, match="2 to 1"):
+        LookupDrafter(1, 2)
