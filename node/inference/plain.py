@@ -115,11 +115,13 @@ def compare(
 
 @dataclass(frozen=True)
 class Replayed:
-    """The target's word at one position of a finished output."""
+    """The target's word at one position of a finished output. `hidden`: in the exact tier the state
+    behind the fingerprint, int16 each, big-endian; empty in the float tiers."""
 
     position: int
     row: ModelRow
     fingerprint: bytes
+    hidden: bytes = b""
 
 
 def replay(
@@ -156,7 +158,9 @@ def replay(
         position = start + 1 - len(prompt_ids)
         history = History(prompt_ids, output_ids[:position])
         words = target_rows(rows.logits, params, history, output_ids[position:])
-        prints = projection.fingerprints(rows.hidden.cpu().numpy())
+        states = rows.hidden.cpu().numpy()
+        prints = projection.fingerprints(states)
         for offset, (row, fingerprint) in enumerate(zip(words, prints, strict=True)):
-            yield Replayed(position + offset, row, fingerprint)
+            exact = states[offset].astype(">i2").tobytes() if model.tier == "exact" else b""
+            yield Replayed(position + offset, row, fingerprint, exact)
         start += len(window)

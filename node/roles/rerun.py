@@ -11,8 +11,8 @@ list) are taken as D committed them; re-running the draft model (F12) is not don
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -101,6 +101,8 @@ class Findings:
         mismatches: differences beyond tolerance; near_ties: other tokens within it.
         fingerprints: the auditor's own, per output token, 32 bytes each.
         seconds: of the run, model loading apart.
+        hidden: in the exact tier the auditor's own final states where something differs, by output
+            position: what a dispute over that token begins with.
     """
 
     tokens: int
@@ -108,6 +110,7 @@ class Findings:
     near_ties: int
     fingerprints: tuple[bytes, ...]
     seconds: float
+    hidden: Mapping[int, bytes] = field(default_factory=dict)
 
 
 class Worker(Protocol):
@@ -297,7 +300,7 @@ def rerun(
     started = clock()
     order, output = case.order, case.delivery.output + case.output
     mismatches = check_stops(case, token_bytes)
-    near_ties, fingerprints = 0, []
+    near_ties, fingerprints, hidden = 0, [], {}
     leaves = placed(case.rounds)
     words = replay(
         model,
@@ -311,10 +314,12 @@ def rerun(
         found, near = judge(order, case.seed, at, word.row, tolerance)
         mismatches += found
         near_ties += near
+        if found and word.hidden:
+            hidden[word.position] = word.hidden
         fingerprints.append(word.fingerprint)
-    return Findings(
-        len(leaves), tuple(mismatches), near_ties, tuple(fingerprints), clock() - started
-    )
+    seconds = clock() - started
+    prints = tuple(fingerprints)
+    return Findings(len(leaves), tuple(mismatches), near_ties, prints, seconds, hidden)
 
 
 class OtherModel(RuntimeError):

@@ -10,7 +10,6 @@ check one output element of any matrix.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,66 +18,11 @@ from numpy.typing import NDArray
 from node.inference.exact import quantise
 from node.inference.exact.quantise import IntegerModel, Matrix
 from node.inference.exact.tables import tables_hash
-from settlement.hashing import (
-    TAG_EXACT_HEADER,
-    TAG_EXACT_ROW,
-    TAG_EXACT_WEIGHTS,
-    ZERO32,
-    keccak256,
-    uint,
-)
-from settlement.trees import MerkleProof, MerkleTree
+from settlement.exact import Opening, Row, weights_root
+from settlement.hashing import TAG_EXACT_HEADER, ZERO32, keccak256, uint
+from settlement.trees import MerkleTree
 
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Row:
-    """What a leaf commits to. `weights`: int8 of a matrix's row, or int32 of a vector, big-endian.
-
-    Attributes:
-        tensor, row: which one.
-        multiplier, shift, bias: 0 for a vector.
-    """
-
-    tensor: int
-    row: int
-    multiplier: int
-    shift: int
-    bias: int
-    weights: bytes
-
-    @property
-    def leaf(self) -> bytes:
-        """The leaf hash, 32 bytes."""
-        return keccak256(
-            b"\x00",
-            TAG_EXACT_ROW,
-            uint(self.tensor, 4),
-            uint(self.row, 4),
-            uint(self.multiplier, 4),
-            uint(self.shift, 1),
-            self.bias.to_bytes(8, "big", signed=True),
-            self.weights,
-        )
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A row and its way to the weights root: keccak256(tag ‖ header ‖ uint32 count ‖ tree root)."""
-
-    row: Row
-    proof: MerkleProof
-    header_hash: bytes
-
-    @property
-    def weights_root(self) -> bytes:
-        """The root this leads to. TreeError when the path is malformed."""
-        return weights_root(self.header_hash, self.proof.count, self.proof.root_of(self.row.leaf))
-
-
-def weights_root(header_hash: bytes, leaf_count: int, tree_root: bytes) -> bytes:
-    return keccak256(TAG_EXACT_WEIGHTS, header_hash, uint(leaf_count, 4), tree_root)
 
 
 class Commitment:
@@ -97,23 +41,23 @@ class Commitment:
         return tree
 
     @cached_property
-    def header_hash(self) -> bytes:
-        return header_hash(self._model)
+    def header(self) -> bytes:
+        return header(self._model)
 
     @property
     def root(self) -> bytes:
         """The manifest's weights root, 32 bytes."""
-        return weights_root(self.header_hash, len(self.tree), self.tree.top())
+        return weights_root(keccak256(self.header), len(self.tree), self.tree.top())
 
     def opening(self, tensor: int, row: int) -> Opening:
         """A row with its path. KeyError or IndexError where the model has no such row."""
         tree = self.tree
         found = _row_at(self._model, tensor, row)
-        return Opening(found, tree.proof(self._starts[tensor] + row), self.header_hash)
+        return Opening(found, tree.proof(self._starts[tensor] + row), self.header)
 
 
-def header_hash(model: IntegerModel) -> bytes:
-    """keccak256 of the header: sizes, E, rotary phases, tables, ids of a reduced head."""
+def header(model: IntegerModel) -> bytes:
+    """Sizes, E, rotary phases, the hash of the tables, and of a reduced head's ids."""
     a, ids = model.arch, model.head_ids
     sizes = (
         VERSION,
@@ -127,13 +71,15 @@ def header_hash(model: IntegerModel) -> bytes:
         a.head_dim,
         a.context_length,
     )
-    return keccak256(
-        TAG_EXACT_HEADER,
-        *(uint(size, 4) for size in sizes),
-        uint(model.epsilon, 8),
-        *(uint(phase, 8) for phase in model.phases),
-        tables_hash(),
-        ZERO32 if ids is None else keccak256(ids.astype(">u4").tobytes()),
+    return b"".join(
+        (
+            TAG_EXACT_HEADER,
+            *(uint(size, 4) for size in sizes),
+            uint(model.epsilon, 8),
+            *(uint(phase, 8) for phase in model.phases),
+            tables_hash(),
+            ZERO32 if ids is None else keccak256(ids.astype(">u4").tobytes()),
+        )
     )
 
 
