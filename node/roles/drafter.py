@@ -262,10 +262,10 @@ class DrafterRole(Party):
         node.metrics.time("hash", perf_counter() - at)
         frame = self._journalled(slot, commit, leaves, draft)
         node.metrics.time("draft", draft.seconds)
+        wire = frame.to_wire()
+        node.metrics.count("spec_decode_draft_bytes", len(wire))
         await line.send(
-            DraftRound(
-                state.round, frame.to_wire(), min(draft.made, 65535), int(draft.seconds * 1e6)
-            )
+            DraftRound(state.round, wire, min(draft.made, 65535), int(draft.seconds * 1e6))
         )
         await self.engine.draft_ahead(handle, len(leaves) + 1)
         return frame

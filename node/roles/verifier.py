@@ -401,12 +401,14 @@ class VerifierRole(Party):
             signature = node.journal.sign_once(slot, record, node.domain, node.key)
             node.metrics.time("sign", perf_counter() - at)
             done = Round(frame, VerdictFrame(record, signature, leaves))
+            wire = done.verdict.to_wire()
+            node.metrics.count("spec_decode_verdict_bytes", len(wire))
             node.journal.put_round(
                 StoredRound(
                     terms.start_hash,
                     state.round,
                     None if frame is None else frame.to_wire(),
-                    done.verdict.to_wire(),
+                    wire,
                     Private(tuple(salts), outcome.fingerprints).to_wire(),
                 )
             )
