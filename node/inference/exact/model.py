@@ -36,7 +36,7 @@ from node.inference.paged import BlockPool
 _RESIDUAL_LIMIT: Final = float((1 << 31) - 1)
 _LOGIT_LIMIT: Final = float((1 << 36) - 1)
 #: Rows of an MLP worked on at once: its wide intermediate values stay in the cache.
-_MLP_ROWS: Final = 64
+_MLP_ROWS: Final = 128
 #: Queries of one span attended at once, over the keys that the last of them may see.
 _QUERY_ROWS: Final = 32
 
@@ -83,7 +83,7 @@ class _Place:
 
 
 @dataclass
-class _Layer:
+class Layer:
     attention_gains: torch.Tensor
     qkv: Requantised
     score_scale: torch.Tensor  # 2**−σ, float64[H, 1]
@@ -151,14 +151,14 @@ class ExactModel:
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _layer(self, layer: quantise.Layer, adjacent: np.ndarray, place: _Place) -> _Layer:
+    def _layer(self, layer: quantise.Layer, adjacent: np.ndarray, place: _Place) -> Layer:
         a = self.arch
 
         def pairs(heads: int) -> np.ndarray:
             return (np.arange(heads)[:, None] * a.head_dim + adjacent).reshape(-1)
 
         scores = np.array([2.0**-s for s in layer.score_shifts])[:, None]
-        return _Layer(
+        return Layer(
             attention_gains=self._tensor(layer.attention_gains),
             qkv=Requantised(
                 [layer.query, layer.key, layer.value],
@@ -341,7 +341,7 @@ class ExactModel:
         out = mixed.add_(total, alpha=0.5).div_(total).floor_()
         return out.unflatten(1, (heads // kv_heads, n)).permute(2, 0, 1, 3).reshape(n, heads * dim)
 
-    def _mlp(self, layer: _Layer, x: torch.Tensor) -> torch.Tensor:
+    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         """[7] of float64[n, d]: what the MLP adds."""
         both = layer.gate_up(self._norm(x, layer.mlp_gains))
         gate, up = both.split(self.arch.intermediate_size, dim=1)

@@ -5,7 +5,7 @@
 Decoding is bound by reading weights and by the overhead of some sixty small tensor operations a
 layer; `kernel.c` reads every weight once and has no such overhead. Nothing needs it: without a
 build, or with one that differs from the torch path in one bit on this machine, the torch path runs.
-Prompts and other passes of many rows always take the torch path.
+Passes of many rows, such as prompts, take torch's matrix products and attention.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from node.inference.architecture import ModelError
 from node.inference.cache import Run
 from node.inference.catalog import default_cache_dir
-from node.inference.exact.model import ExactModel, Requantised
+from node.inference.exact.model import ExactModel, Layer, Requantised
 from node.inference.exact.products import InexactBackend
 from node.inference.exact.quantise import IntegerModel
 from node.inference.exact.tables import EXP_LIMIT
@@ -112,7 +112,7 @@ class NativeModel(ExactModel):
         library: from `load`; the rest as `ExactModel`.
 
     Attributes:
-        kernel_rows: passes of at most so many rows take the kernel; 0 for none.
+        kernel_rows: passes of at most so many rows run wholly in the kernel; 0: torch alone.
 
     Raises:
         ModelError: not on a CPU, or a bias too large to be folded (the torch path has it apart).
@@ -145,6 +145,8 @@ class NativeModel(ExactModel):
         self.kernel_rows = MOST_ROWS
         kernel, at = self.new_cache(), 0
         for rows in (1, 2, 4, 5):
+            # The last piece as a prompt's: norm and activation in the kernel, products in torch.
+            self.kernel_rows = MOST_ROWS if rows < 5 else 1
             got = self.forward([Span(kernel, ids[at : at + rows], rows)])[0]
             if not (
                 torch.equal(got.hidden, want.hidden[at : at + rows])
@@ -154,6 +156,7 @@ class NativeModel(ExactModel):
                     "the native kernel differs from the torch path on this machine"
                 )
             at += rows
+        self.kernel_rows = MOST_ROWS
 
     def _decode(self, chunk: Sequence[_Piece]) -> torch.Tensor:
         rows = [len(piece.tokens) for piece in chunk]
@@ -213,6 +216,36 @@ class NativeModel(ExactModel):
             self._product(layer.down, at_inner, n, at_x, add=1, exponents=at_e)
         return x
 
+    def _norm(self, x: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
+        """As in torch, for passes of any size: int16[n, d]."""
+        if not self.kernel_rows:
+            return super()._norm(x, gains)
+        x = x.contiguous()
+        a = torch.empty(x.shape, dtype=torch.int16)
+        self._library.exact_norm(
+            x.data_ptr(), *x.shape, gains.data_ptr(), self._norm_shift, self._epsilon, a.data_ptr()
+        )
+        return a
+
+    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        if not self.kernel_rows:
+            return super()._mlp(layer, x)
+        n, f = len(x), self.arch.intermediate_size
+        both = layer.gate_up(self._norm(x, layer.mlp_gains))
+        inner = torch.empty((n, f), dtype=torch.int16)
+        exponents = torch.empty((n, 1), dtype=torch.float64)
+        self._library.exact_activate(
+            both.data_ptr(),
+            n,
+            f,
+            layer.gate_step,
+            self._sigmoid_table.data_ptr(),
+            self._act.data_ptr(),
+            exponents.data_ptr(),
+            inner.data_ptr(),
+        )
+        return layer.down(inner, exponents)
+
     def _product(
         self, part: Requantised, a: int, n: int, out: int, add: int = 0, exponents: int = 0
     ) -> None:
@@ -261,18 +294,8 @@ class NativeModel(ExactModel):
         n = len(x)
         if n > self.kernel_rows:
             return super()._read(x)
-        hidden = torch.empty((n, self.hidden_size), dtype=torch.int16)
+        hidden = self._norm(x, self._final_gains)
         logits = torch.empty((n, self._head.product.out_features), dtype=torch.float64)
-        x = x.contiguous()
-        self._library.exact_norm(
-            x.data_ptr(),
-            n,
-            self.hidden_size,
-            self._final_gains.data_ptr(),
-            self._norm_shift,
-            self._epsilon,
-            hidden.data_ptr(),
-        )
         self._product(self._head, hidden.data_ptr(), n, logits.data_ptr())
         return hidden, logits
 
