@@ -7,8 +7,9 @@
 One digest per position, over the final hidden state and every logit, is made once by plain
 prefill and compared with that of every other way: token by token, in windows of 1 to 16, in chunks,
 after rollbacks, in batches, with 1 and 2 threads, on every backend that is exact here, in processes
-held to AVX2 and to AVX-512 (ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY), on a CUDA device where
-there is one, and by the oracle in tests/ on a sample. Exit status 1 when a digest differs.
+held to AVX2 and to AVX-512 (ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY), in the native kernel where
+it was built, on a CUDA device where there is one, and by the oracle in tests/ on a sample. Exit
+status 1 when a digest differs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ import numpy as np
 import torch
 
 from node.inference import catalog
-from node.inference.exact import products, quantise
+from node.inference.architecture import ModelError
+from node.inference.exact import native, products, quantise
 from node.inference.exact.model import ExactModel
 from node.inference.model import Rows, Span
 
@@ -197,6 +199,7 @@ class Check:
         torch.set_num_threads(threads)
         self.backends()
         self.instruction_sets()
+        self.kernel()
         if torch.cuda.is_available():
             other = ExactModel(self.whole, "cuda")
             self.run("cuda, prefill", lambda t: prefill(other, t), self.texts, other.backend)
@@ -213,6 +216,22 @@ class Check:
                 continue
             other = ExactModel(self.whole, backend=backend)
             self.run(f"backend {backend}", lambda t, m=other: prefill(m, t), self.few, backend)
+
+    def kernel(self) -> None:
+        """The native kernel, where it was built (`python -m node.inference.exact.native`)."""
+        try:
+            other = native.NativeModel(self.whole, native.load(native.library_path()))
+        except ModelError as error:
+            self.say(f"  no native kernel: {error}")
+            return
+        backend = other.backend
+        self.run(
+            "kernel, one token at a time", lambda t: pieces(other, t, always(1)), self.few, backend
+        )
+        self.run("kernel, windows 1 to 16", lambda t: pieces(other, t, windows), self.few, backend)
+        self.run("kernel, after rollbacks", lambda t: rollbacks(other, t), self.few, backend)
+        self.run("kernel, batch 8", lambda t: batched(other, t, 8), self.few, backend)
+        self.run("kernel, prefill", lambda t: prefill(other, t), self.few, backend)
 
     def instruction_sets(self) -> None:
         """In processes of their own, for both libraries read the limits when they load."""
