@@ -1,0 +1,198 @@
+"""Dishonest verifiers: each a small change to the honest role or to the model behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from cast_drafters import VOCAB, close_table
+from engine_models import TableModel
+
+from node.journal import StoredRound
+from node.network.messages import RoundCommitted, VerdictRound
+from node.roles import convert
+from node.roles.frames import DraftFrame, Round, VerdictFrame
+from node.roles.session import advance
+from node.roles.verifier import Running, VerifierRole
+from settlement import coins, trees
+from settlement.records import NO_TOKEN, Verdict, VerdictLeaf
+
+# ---------------------------------------------------------------- models
+
+
+class _Sometimes(TableModel):
+    """The target, but that after some lengths of text its two best tokens change places."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__(VOCAB, 1)
+        self.every = every
+
+    def logits_after(self, text: Any) -> torch.Tensor:
+        logits = super().logits_after(text)
+        if len(text) % self.every:
+            return logits
+        best, second = torch.topk(logits, 2).indices.tolist()
+        logits = logits.clone()
+        logits[[best, second]] = logits[[second, best]]
+        return logits
+
+
+class _OtherHidden(TableModel):
+    """The target's tokens from other hidden states."""
+
+    def __init__(self) -> None:
+        super().__init__(VOCAB, 1)
+
+    def forward(self, spans: Any) -> Any:
+        return [replace(rows, hidden=rows.hidden.flip(1)) for rows in super().forward(spans)]
+
+
+def retaliating() -> TableModel:
+    """Turns down every sixth good draft for its second best."""
+    return _Sometimes(6)
+
+
+def shading() -> TableModel:
+    """Two tokens in a hundred."""
+    return _Sometimes(20)
+
+
+def accepts_all() -> TableModel:
+    """Runs the draft's own table: whatever is proposed is what it says."""
+    return close_table()
+
+
+def smaller() -> TableModel:
+    """A target with a little noise in it: fewer layers, or fewer bits."""
+    model = TableModel(VOCAB, 1)
+    model.table = model.table + TableModel(VOCAB, 5, spread=0.2).table
+    return model
+
+
+def other_states() -> TableModel:
+    return _OtherHidden()
+
+
+# ---------------------------------------------------------------- records
+
+
+class _Altering(VerifierRole):
+    """Signs and commits another round than its engine's."""
+
+    def altered(
+        self, running: Running, frame: DraftFrame | None, leaves: tuple[VerdictLeaf, ...]
+    ) -> tuple[VerdictLeaf, ...]:
+        return leaves
+
+    def record(self, running: Running, verdict: Verdict) -> Verdict:
+        return verdict
+
+    def _commit(self, running: Running, frame: Any, outcome: Any, value: bytes) -> Round:
+        live, node = running.live, self.node
+        terms, state = live.terms, live.state
+        leaves = convert.verdict_leaves(outcome, [node.entropy(32) for _ in outcome.emitted])
+        leaves = self.altered(running, frame, leaves)
+        ended = outcome.stop is not None
+        next_k = 0 if ended else self._next_k(running, state.position + len(leaves))
+        verdict = convert.verdict(terms, state, frame, leaves, value, next_k)
+        verdict = self.record(running, verdict)
+        signature = node.domain.sign(verdict, node.key)
+        done = Round(frame, VerdictFrame(verdict, signature, leaves))
+        node.journal.put_round(
+            StoredRound(
+                terms.start_hash,
+                state.round,
+                None if frame is None else frame.to_wire(),
+                done.verdict.to_wire(),
+                b"",
+            )
+        )
+        live.state = advance(terms, state, done, stop_string=ended)
+        self.till.count_round(terms, done)
+        return done
+
+
+class OtherDraft(_Altering):
+    """Names another draft than the committed one."""
+
+    def altered(self, running: Running, frame: Any, leaves: Any) -> Any:
+        first = leaves[0]
+        if first.draft_token == NO_TOKEN or first.accepted:
+            return leaves
+        other = next(t for t in range(VOCAB) if t not in (first.draft_token, first.token))
+        return (replace(first, draft_token=other), *leaves[1:])
+
+
+class FalseP(_Altering):
+    """Rejection mode: states a p for an accepted draft that its own coin refutes."""
+
+    def altered(self, running: Running, frame: Any, leaves: Any) -> Any:
+        return tuple(replace(leaf, p=0) if leaf.accepted else leaf for leaf in leaves)
+
+
+class CoinReuse(_Altering):
+    """Rejection mode: the last round's chain value again."""
+
+    def record(self, running: Running, verdict: Verdict) -> Verdict:
+        if verdict.round == 0:
+            return verdict
+        return replace(verdict, chain_value=coins.round_value(running.values, verdict.round - 1))
+
+
+class InflatedCounts(_Altering):
+    """Signs for one accepted draft more than there are."""
+
+    def record(self, running: Running, verdict: Verdict) -> Verdict:
+        return replace(verdict, k=verdict.k + 1)
+
+
+class SecondVerdict(VerifierRole):
+    """Sends the drafter another signed verdict on every round."""
+
+    async def _publish(self, running: Any, channel: Any, held: int, message: Any) -> None:
+        await super()._publish(running, _Twice(self, channel), held, message)
+
+
+class _Twice:
+    """A line that sends every verdict a second time, with another leaf."""
+
+    def __init__(self, role: VerifierRole, channel: Any) -> None:
+        self.role, self.channel, self.peer = role, channel, channel.peer
+
+    async def send(self, message: Any) -> None:
+        await self.channel.send(message)
+        if isinstance(message, VerdictRound):
+            await self.channel.send(VerdictRound(self._other(message.frame).to_wire()))
+        elif isinstance(message, RoundCommitted):
+            done = Round.from_wire(message.frames)
+            second = Round(done.draft, self._other(done.verdict.to_wire()))
+            await self.channel.send(replace(message, frames=second.to_wire()))
+
+    def _other(self, raw: bytes) -> VerdictFrame:
+        frame = VerdictFrame.from_wire(raw)
+        leaves = (replace(frame.leaves[0], fingerprint=b"\x01" * 32), *frame.leaves[1:])
+        root = trees.merkle_root([leaf.leaf_hash for leaf in leaves])
+        verdict = replace(frame.verdict, verdict_root=root)
+        signature = self.role.node.domain.sign(verdict, self.role.node.key)
+        return VerdictFrame(verdict, signature, leaves)
+
+
+class StopOverrun(VerifierRole):
+    """Runs on past the order's stop ids."""
+
+    def __init__(self, node: Any, engine: Any, *rest: Any) -> None:
+        super().__init__(node, _Endless(engine), *rest)
+
+
+class _Endless:
+    """An engine that is told of no stop."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    async def open(self, session_id: bytes, order: Any, *rest: Any) -> Any:
+        return await self._engine.open(session_id, replace(order, stop_ids=()), *rest)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)

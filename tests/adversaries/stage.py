@@ -1,0 +1,344 @@
+"""One scene of the gallery: a dishonest party among honest ones, and what comes of it.
+
+Everything is real but the chain, which is a table, and the models, which are tables too: records,
+signatures, journals, the engine, the network's messages. An honest spare of the dishonest role is
+there, so that a client who is let down can go on with another; it costs a little more, so the
+dishonest one is asked first.
+
+What a contract would rule is not played here: `fault` is what `settlement.faults` proves from the
+honest parties' own journals, the same proof that FaultCourt takes (tests/contracts/test_court.py),
+or what an auditor's second run finds, which a panel judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import cast_drafters
+import trio
+from arena import DOMAIN, DRAFT, TARGET, Arena, InThread, Letters
+from audit_scene import loaded
+from engine_models import TableModel
+
+from node.config import PriceConfig
+from node.evidence import EvidenceRoom
+from node.inference.fingerprint import distance
+from node.inference.params import SamplingParams
+from node.inference.plain import decode_plain
+from node.inference.verifier import Verifier
+from node.inference.window import FixedWindow
+from node.network.errors import NetworkError
+from node.network.memory import run_deterministically
+from node.network.messages import Role
+from node.roles.client import ClientError, ClientRole, Outcome, Party, Plan
+from node.roles.convert import stop_rules
+from node.roles.drafter import DrafterRole
+from node.roles.engines import WorkerDrafter, WorkerTarget
+from node.roles.ports import Node
+from node.roles.rerun import Case, Tolerance, WorkerRerun
+from node.roles.session import SessionFault
+from node.roles.stored import Private, stored_round
+from node.roles.verifier import VerifierRole
+from settlement.faults import equivocations
+from settlement.payments import Dues, cost, dues
+from settlement.records import Mode
+from settlement.round_faults import round_faults
+
+PATIENCE = 400.0  # simulated seconds
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the gallery says of an adversary.
+
+    Attributes:
+        caught: how; empty where it was not.
+        outcome: refused (nobody serves or signs on), found (the evidence is complete; who rules
+            on it is not on this stage), unprofitable (it earns less than honest work does), bounded
+            (it gets away with no more than the protocol's bound).
+        fault: as protocol section 8 numbers it; empty where nothing is punishable.
+        sessions: that were started.
+        slashed, victim_recovered: stake units; zero here, where there is no vault.
+        text_intact: what the client kept is the target's own text.
+        honest_slashed: honest parties that anything was proven against.
+    """
+
+    adversary: str
+    role: str
+    mode: str
+    caught: str
+    outcome: str
+    fault: str
+    sessions: int
+    slashed: int
+    victim_recovered: int
+    text_intact: bool
+    honest_slashed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Played:
+    """A scene after it was played."""
+
+    arena: Arena
+    plan: Plan
+    nodes: dict[str, Node] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    error: str = ""
+    notes: list[str] = field(default_factory=list)
+    seen: int = 0  # output tokens that reached the client
+    faults: tuple[tuple[int, bytes], ...] = ()  # number, guilty
+    mismatches: int = 0  # output tokens whose leaf is not what the target says
+    farthest: int = 0  # of V's fingerprints from those of a second run
+    stale: int = 0  # frames that the honest verifier dropped
+    unsigned: int = 0  # output tokens that no voucher of the client covers
+
+    @property
+    def sessions(self) -> list[Any]:
+        return self.outcome.sessions if self.outcome else []
+
+    def refused(self) -> str:
+        """The last reason that somebody gave for going no further."""
+        return self.error or (self.notes[-1] if self.notes else "")
+
+    def text_is_the_targets(self) -> bool:
+        """Against the target alone, in strict modes; true where nothing was kept."""
+        if self.outcome is None:
+            return True
+        terms = self.outcome.sessions[0].terms
+        if terms.order.mode == Mode.REJECTION:
+            return True
+        alone = decode_plain(
+            TableModel(cast_drafters.VOCAB, 1),
+            self.plan.prompt,
+            SamplingParams.from_order(terms.order),
+            stop_rules(terms.order, self.plan.stops),
+            seed=terms.seed,
+            token_bytes=Letters().token_bytes,
+        )
+        return tuple(alone.tokens) == self.outcome.tokens
+
+    def served_cost(self) -> int:
+        """What the client must hold for all that the verifier has served, fee included."""
+        journal, prices = self.nodes["verifier"].journal, self.arena.prices
+        total = Dues()
+        for session in journal.sessions():
+            for row in journal.rounds(session.start_hash):
+                verdict = stored_round(row.draft, row.verdict).verdict.verdict
+                total += dues(verdict.emitted, verdict.k, prices.accepted, prices.output)
+        return cost(total)
+
+    def paid(self, name: str) -> int:
+        """What the vouchers that all three signed owe that seat."""
+        total = 0
+        seat = self.nodes[name].address
+        for served in self.sessions:
+            order = served.terms.order
+            payment = served.payment
+            if payment is None or not payment.complete or seat not in order_parties(order):
+                continue
+            voucher = payment.voucher
+            total = voucher.due_drafter if seat == order.drafter else voucher.due_verifier
+        return total
+
+
+def order_parties(order: Any) -> tuple[bytes, bytes]:
+    return order.drafter, order.verifier
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who is replaced by whom."""
+
+    name: str
+    role: str
+    mode: Mode = Mode.COUPLED
+    drafter: Callable[[], Any] = cast_drafters.honest
+    drafter_role: type[DrafterRole] = DrafterRole
+    target: Callable[[], Any] = lambda: TableModel(cast_drafters.VOCAB, 1)
+    verifier_role: type[VerifierRole] = VerifierRole
+    client_role: type[ClientRole] = ClientRole
+    chain: Callable[[], Any] | None = None
+    wishes: dict[str, Any] = field(default_factory=dict)
+    requests: int = 1
+
+    def play(self, seed: int = 5) -> Played:
+        return run_deterministically(seed, _play, self, seed)
+
+
+async def _play(scene: Scene, seed: int) -> Played:
+    arena = Arena(seed=seed)
+    if scene.chain is not None:
+        arena.chain = scene.chain()
+    wishes = {"max_tokens": 48, "stop_ids": (), "mode": scene.mode, **scene.wishes}
+    played = Played(arena, arena.plan(**wishes))
+    async with trio.open_nursery() as nursery:
+        honest_target = TableModel(cast_drafters.VOCAB, 1)
+        crooked_v, crooked_d = scene.role == "verifier", scene.role == "drafter"
+        await nursery.start(
+            _verifier, played, "verifier", scene.verifier_role, scene.target(), crooked_v
+        )
+        await nursery.start(
+            _drafter, played, "drafter", scene.drafter_role, scene.drafter(), crooked_d
+        )
+        if crooked_v:
+            await nursery.start(
+                _verifier, played, "spare verifier", VerifierRole, honest_target, False
+            )
+        if crooked_d:
+            await nursery.start(
+                _drafter, played, "spare drafter", DrafterRole, cast_drafters.honest(), False
+            )
+        async with _client(played, scene.client_role) as client:
+            for number in range(scene.requests):
+                if number:
+                    played.plan = arena.plan(**wishes)
+                await _generate(played, client)
+            await trio.sleep(30)  # what was sent late is still read
+            await _look(played, scene)
+        nursery.cancel_scope.cancel()
+    return played
+
+
+async def _generate(played: Played, client: ClientRole) -> None:
+    async def emit(event: Any) -> None:
+        if event["type"] == "note":
+            played.notes.append(event["note"])
+        else:
+            played.seen += len(event["tokens"])
+
+    with trio.move_on_after(PATIENCE) as waited:
+        try:
+            played.outcome = await client.generate(played.plan, emit)
+        except (ClientError, NetworkError, SessionFault) as error:
+            played.error = str(error)
+    if waited.cancelled_caught:
+        played.error = "no end"
+
+
+async def _verifier(
+    played: Played,
+    name: str,
+    kind: type[VerifierRole],
+    model: Any,
+    cheap: bool,
+    task_status: Any = trio.TASK_STATUS_IGNORED,
+) -> None:
+    arena = played.arena
+    async with _node(played, name, cheap) as node:
+        engine = WorkerTarget(InThread(), Verifier(model, Letters()))  # type: ignore[arg-type]
+        role = kind(
+            node, engine, frozenset([TARGET]), lambda order: FixedWindow(3), lambda *_: None
+        )
+        offer = arena.offer(Role.VERIFIER, node.prices.output)
+        arena.verifiers.append(Party(node.address, offer))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(role.run)
+            task_status.started(role)
+
+
+async def _drafter(
+    played: Played,
+    name: str,
+    kind: type[DrafterRole],
+    drafter: Any,
+    cheap: bool,
+    task_status: Any = trio.TASK_STATUS_IGNORED,
+) -> None:
+    arena = played.arena
+    async with _node(played, name, cheap) as node:
+        engine = WorkerDrafter(InThread(), drafter)  # type: ignore[arg-type]
+        role = kind(node, engine, frozenset([DRAFT]), frozenset([TARGET]))
+        offer = arena.offer(Role.DRAFTER, node.prices.accepted)
+        arena.drafters.append(Party(node.address, offer))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(role.run)
+            task_status.started(role)
+
+
+@asynccontextmanager
+async def _node(played: Played, name: str, cheap: bool) -> Any:
+    async with played.arena.node(played.arena.seat(name)) as node:
+        if cheap:
+            prices = played.arena.prices
+            node.prices = PriceConfig(accepted=prices.accepted - 1, output=prices.output - 1)
+        played.nodes[name] = node
+        yield node
+
+
+@asynccontextmanager
+async def _client(played: Played, kind: type[ClientRole]) -> Any:
+    async with _node(played, "client", False) as node:
+        yield kind(node, _Directory(played.arena), Letters().token_bytes)
+
+
+class _Directory:
+    """All that are listed."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
+    def drafters(self, target_model: bytes) -> list[Party]:
+        return list(self._arena.drafters)
+
+    def verifiers(self, target_model: bytes) -> list[Party]:
+        return list(self._arena.verifiers)
+
+
+# ---------------------------------------------------------------- what is found
+
+
+async def _look(played: Played, scene: Scene) -> None:
+    """What the honest parties' journals prove, and what a second run of the target finds."""
+    crooked = scene.role
+    found: set[tuple[int, bytes]] = set()
+    for name, node in played.nodes.items():
+        if name != crooked:
+            found |= set(_proven(node))
+    played.faults = tuple(sorted(found))
+    for name, node in played.nodes.items():
+        if "verifier" in name:
+            played.stale += node.metrics.counters["stale_drafts"]
+    rerun = WorkerRerun(InThread(), loaded)  # type: ignore[arg-type]
+    for served in played.sessions:
+        if not served.rounds:
+            continue
+        terms = served.terms
+        case = Case(terms.order, terms.seed, served.delivery, tuple(served.rounds))
+        findings = await rerun.rerun(case, Tolerance())
+        played.mismatches += len({item.position for item in findings.mismatches})
+        for said, ran in zip(_prints(played, served), findings.fingerprints, strict=False):
+            played.farthest = max(played.farthest, distance(said, ran))
+
+
+def _prints(played: Played, served: Any) -> list[bytes]:
+    """The fingerprints behind V's salted ones, as it opens them to drawn auditors."""
+    order = served.terms.order
+    node = next(node for node in played.nodes.values() if node.address == order.verifier)
+    rows = node.journal.rounds(served.terms.start_hash)[: len(served.rounds)]
+    return [print_ for row in rows for print_ in Private.from_wire(row.private).fingerprints]
+
+
+def _proven(node: Node) -> list[tuple[int, bytes]]:
+    """(number, guilty) of everything that this node kept and a contract can judge: what its watcher
+    makes challenges of (node/watching.py)."""
+    room = EvidenceRoom(node.journal, DOMAIN)
+    out = []
+    kept = [accusation for _, accusation in room.accusations()]
+    for accusation in kept:
+        here, before = accusation.evidence()
+        held = room.round(here.verdict.start_hash, here.verdict.round)
+        faults = list(round_faults(DOMAIN, here, before))
+        if held is not None:
+            faults += equivocations(DOMAIN, here, held)
+        for other in kept:
+            if other is not accusation:
+                faults += equivocations(DOMAIN, here, other.evidence()[0])
+        out += [(fault.number, fault.guilty) for fault in faults]
+    return out

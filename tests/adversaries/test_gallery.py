@@ -1,0 +1,63 @@
+"""Every adversary that needs no contract is caught, and nobody honest is accused of it."""
+
+from __future__ import annotations
+
+import cast_drafters as drafters
+import pytest
+from gallery import NAMES, SCENES, show
+from stage import Scene
+
+from settlement.records import Mode
+
+# What the client keeps under these is V's word, which only a second run of the target refutes.
+V_LIES_IN_TEXT = {"retaliating", "shading by 2 %", "accepts everything", "smaller model"}
+
+
+# One of each kind of evidence; the others are slow together.
+QUICK = ("equivocating", "honest q, other token", "shading by 2 %", "second verdict", "forged seed")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
+)
+def test_it_is_caught(name: str) -> None:
+    scene, judge = SCENES[NAMES.index(name)]
+    row, _ = show(scene, judge)
+    assert row.caught, row
+    assert row.outcome in ("refused", "found", "unprofitable", "bounded")
+    assert row.honest_slashed == 0
+    assert row.text_intact == (name not in V_LIES_IN_TEXT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [Mode.GREEDY, Mode.COUPLED, Mode.REJECTION])
+def test_honest_parties_look_like_no_adversary(mode: Mode) -> None:
+    """Judges that find something in everything would find it here."""
+    wishes = {"temperature": 0} if mode == Mode.GREEDY else {}
+    for role in ("drafter", "verifier"):
+        played = Scene("honest", role, mode, wishes=wishes).play(5)
+        assert played.faults == ()
+        assert played.mismatches == played.farthest == 0
+        assert played.outcome is not None
+        assert played.text_is_the_targets()
+        for scene, judge in SCENES:
+            if scene.mode == mode and scene.role == role and judge.__name__ == "judge":
+                assert judge(played, scene).caught == "", scene.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [5, 8, 13])
+def test_a_biased_drafter_changes_no_byte_of_the_text(seed: int) -> None:
+    wanted = Scene("biased", "drafter", drafter=drafters.biased).play(seed)
+    assert wanted.outcome is not None
+    assert wanted.text_is_the_targets()
+    proposed = [
+        leaf.token
+        for served in wanted.sessions
+        for done in served.rounds
+        if done.draft
+        for leaf in done.draft.leaves
+    ]
+    # It did try.
+    assert sum(token in drafters.WANTED for token in proposed) > len(proposed) / 2
