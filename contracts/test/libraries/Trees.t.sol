@@ -535,4 +535,30 @@ contract TreesTest is VectorReader {
             assertEq(got[i], expected[i]);
         }
     }
+
+    /// @dev In no lane, at no level: a sum beside the path that reaches 2**63, or two halves of it.
+    function testFuzz_RevertWhen_APathsSumsCarry(uint256 lane, uint256 level, bool halves) public {
+        lane = bound(lane, 0, 33);
+        uint256 word = lane < 2 ? 0 : 1 + (lane - 2) / 4;
+        uint256 shift = 64 * (lane < 2 ? lane : (lane - 2) % 4);
+        uint256[9] memory sums;
+        Trees.SumStep[] memory steps = new Trees.SumStep[](3);
+        for (uint256 i; i < 3; ++i) {
+            steps[i].sibling = keccak256(abi.encode("sibling", i));
+        }
+        if (halves) sums[word] = 1 << 62 + shift;
+        steps[level % 3].sums[word] = 1 << (halves ? 62 : 63) + shift;
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                Trees.SumsOverflow.selector, word, sums[word], steps[level % 3].sums[word]
+            )
+        );
+        trees.climb(keccak256("leaf"), sums, 0, 8, steps);
+    }
+
+    function test_RevertWhen_ThereIsNoBatch() public {
+        Trees.Settled memory nothing;
+        vm.expectRevert(Trees.ZeroRoot.selector);
+        trees.requireSettled(0, nothing);
+    }
 }
