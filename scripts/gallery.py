@@ -4,9 +4,9 @@
 
 Each is a small change to an honest role or to its model (tests/adversaries); it meets honest
 parties on the in-memory network, with real records, signatures, journals and checks. There is no
-chain here: `found` and a fault's number mean that the honest parties hold what FaultCourt or a panel
-takes, and nothing is slashed or paid back. Exits 1 if anything is not caught or anyone honest is
-accused.
+chain here: `found` and a fault's number mean that the honest parties hold what FaultCourt or a
+panel takes, and nothing is slashed or paid back. Exits 1 if anything is not caught or anyone honest
+is accused.
 """
 
 from __future__ import annotations

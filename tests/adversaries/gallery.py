@@ -106,7 +106,7 @@ def by_reserve(played: Played, scene: Scene) -> Finding:
     """Served no further than the reserve covers, fee included."""
     if played.outcome is not None or not any("reserve" in note for note in played.notes):
         return NOTHING
-    owed, reserve = played.served_cost(), played.arena.chain.reserve
+    owed, reserve = played.served_cost, played.arena.chain.reserve
     if owed > reserve:
         return NOTHING
     return Finding(f"served {played.seen} tokens, which the reserve covers", "refused")

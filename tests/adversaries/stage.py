@@ -97,7 +97,7 @@ class Played:
     mismatches: int = 0  # output tokens whose leaf is not what the target says
     farthest: int = 0  # of V's fingerprints from those of a second run
     stale: int = 0  # frames that the honest verifier dropped
-    unsigned: int = 0  # output tokens that no voucher of the client covers
+    served_cost: int = 0  # what the client must hold for all that V has served, fee included
 
     @property
     def sessions(self) -> list[Any]:
@@ -123,16 +123,6 @@ class Played:
             token_bytes=Letters().token_bytes,
         )
         return tuple(alone.tokens) == self.outcome.tokens
-
-    def served_cost(self) -> int:
-        """What the client must hold for all that the verifier has served, fee included."""
-        journal, prices = self.nodes["verifier"].journal, self.arena.prices
-        total = Dues()
-        for session in journal.sessions():
-            for row in journal.rounds(session.start_hash):
-                verdict = stored_round(row.draft, row.verdict).verdict.verdict
-                total += dues(verdict.emitted, verdict.k, prices.accepted, prices.output)
-        return cost(total)
 
     def paid(self, name: str) -> int:
         """What the vouchers that all three signed owe that seat."""
@@ -305,6 +295,7 @@ async def _look(played: Played, scene: Scene) -> None:
     for name, node in played.nodes.items():
         if "verifier" in name:
             played.stale += node.metrics.counters["stale_drafts"]
+    played.served_cost = _served_cost(played)
     rerun = WorkerRerun(InThread(), loaded)  # type: ignore[arg-type]
     for served in played.sessions:
         if not served.rounds:
@@ -315,6 +306,16 @@ async def _look(played: Played, scene: Scene) -> None:
         played.mismatches += len({item.position for item in findings.mismatches})
         for said, ran in zip(_prints(played, served), findings.fingerprints, strict=False):
             played.farthest = max(played.farthest, distance(said, ran))
+
+
+def _served_cost(played: Played) -> int:
+    journal, prices = played.nodes["verifier"].journal, played.arena.prices
+    total = Dues()
+    for session in journal.sessions():
+        for row in journal.rounds(session.start_hash):
+            verdict = stored_round(row.draft, row.verdict).verdict.verdict
+            total += dues(verdict.emitted, verdict.k, prices.accepted, prices.output)
+    return cost(total)
 
 
 def _prints(played: Played, served: Any) -> list[bytes]:

@@ -17,10 +17,11 @@ V_LIES_IN_TEXT = {"retaliating", "shading by 2 %", "accepts everything", "smalle
 QUICK = ("equivocating", "honest q, other token", "shading by 2 %", "second verdict", "forged seed")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
-)
+def _marked(name: str) -> object:
+    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", map(_marked, NAMES))
 def test_it_is_caught(name: str) -> None:
     scene, judge = SCENES[NAMES.index(name)]
     row, _ = show(scene, judge)
