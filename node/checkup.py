@@ -208,7 +208,22 @@ def _money(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> list[F
                 "to what the stake answers for",
             )
         )
+    if config.role != "bootstrap":
+        findings.append(_bonds(config, contracts, key))
     return findings
+
+
+def _bonds(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> Finding:
+    """Whether the key itself holds what its watcher has to put down: stake does not count."""
+    held, needed = contracts.token.balance_of(key.address), contracts.court.bond()
+    unit = 10 ** contracts.token.decimals()
+    return Finding(
+        "bonds",
+        held >= needed or config.role == "client",
+        f"{held / unit:g} tokens at the key; a proof takes {needed / unit:g} for a while",
+        f"send stake tokens to 0x{key.address.hex()}: without a bond this node can neither prove a "
+        "fault nor answer a case",
+    )
 
 
 def _models(config: NodeConfig) -> list[Finding]:

@@ -432,3 +432,19 @@ def test_a_port_that_is_taken_and_a_folder_in_use(
         assert "is another daemon running there?" in refused(path, capsys)
     with exclusive(tmp_path / "data"):
         assert "is in use by process" in refused(configured(), capsys)
+
+
+@pytest.mark.slow
+def test_a_key_that_cannot_put_down_a_bond(
+    configured: Callable[..., Path],
+    world: World,
+    operator: Operator,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    token, anvil = world.contracts.token, world.anvil
+    with anvil.rolled_back():
+        spent = token.transfer(b"\x0d" * 20, token.balance_of(operator.address))
+        world.sender(operator).send("spent", spent)
+        found, said = advice(configured(), "bonds", capsys)
+    assert found.startswith("0 tokens at the key; a proof takes 100")
+    assert f"send stake tokens to 0x{operator.address.hex()}" in said
