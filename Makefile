@@ -46,6 +46,10 @@ lint: setup ## ruff, mypy, forge fmt, forge lint, solhint
 .PHONY: prove
 prove: setup ## Properties at length: fuzz, invariants, Python against Solidity, α's power, planted faults
 	FOUNDRY_PROFILE=deep $(FORGE) test
+	FOUNDRY_PROFILE=million $(FORGE) test --match-contract SystemInvariants
+	$(PY) scripts/remove_guards.py
+	@if command -v halmos > /dev/null; then PATH="$(dir $(FORGE)):$$PATH" halmos --forge-build-out build/forge \
+	  --match-contract ^Symbolic --loop 40; else echo "halmos is not installed: pip install -e '.[prove]'"; fi
 	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/unit tests/contracts $(ARGS)
 	$(PY) scripts/alpha_power.py
 	$(PY) scripts/mutants.py

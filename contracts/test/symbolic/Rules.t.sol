@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {Coins} from "../../libraries/Coins.sol";
+import {Masses} from "../../libraries/Masses.sol";
+import {PaymentRule} from "../../libraries/PaymentRule.sol";
+import {SumWords} from "../../libraries/SumWords.sol";
+import {Trees} from "../../libraries/Trees.sol";
+
+/// @notice For halmos: each `check_` holds for every input, not for those that a fuzzer thought of.
+/// `make prove` runs them where halmos is installed. The plain rule stands beside the packed one.
+contract SymbolicRules {
+    // ------------------------------------------------------------------ sums of a settlement
+
+    function checked(uint256[9] calldata counted, uint256[9] calldata sums)
+        external
+        pure
+        returns (bool good, bool changed)
+    {
+        return SumWords.check(counted, sums);
+    }
+
+    /// @dev The first word: output and accepted. Neither falls, leaps by 2**40, or passes 2**63, and
+    /// the upper half stays empty.
+    function check_OutputAndAcceptedNeverFall(uint256 before, uint256 then) external view {
+        uint256[9] memory counted;
+        uint256[9] memory sums;
+        (counted[0], sums[0]) = (before, then);
+        // What was counted has passed this check itself.
+        if (before & Trees.FIRST_WORD_CLEAR != 0) return;
+        (bool good, bool changed) = this.checked(counted, sums);
+        bool plain = then & Trees.FIRST_WORD_CLEAR == 0;
+        for (uint256 lane; lane < 2; ++lane) {
+            plain = plain && _mayFollow(_lane(before, lane), _lane(then, lane));
+        }
+        assert(good == plain);
+        assert(changed == (before != then));
+    }
+
+    /// @dev Four buckets: none falls or leaps, and in none is more accepted than proposed since.
+    function check_BucketsNeverFall(uint256 before, uint256 then, uint256 was, uint256 accepted)
+        external
+        view
+    {
+        uint256[9] memory counted;
+        uint256[9] memory sums;
+        (counted[1], sums[1], counted[5], sums[5]) = (before, then, was, accepted);
+        if ((before | was) & Trees.TOP_BITS != 0) return;
+        (bool good,) = this.checked(counted, sums);
+        bool plain = (then | accepted) & Trees.TOP_BITS == 0;
+        for (uint256 lane; lane < 4; ++lane) {
+            (uint256 p, uint256 q) = (_lane(before, lane), _lane(then, lane));
+            (uint256 a, uint256 b) = (_lane(was, lane), _lane(accepted, lane));
+            plain = plain && _mayFollow(p, q) && _mayFollow(a, b);
+            unchecked {
+                plain = plain && b - a <= q - p;
+            }
+        }
+        assert(good == plain);
+    }
+
+    function _lane(uint256 word, uint256 lane) private pure returns (uint256) {
+        return word >> 64 * lane & type(uint64).max;
+    }
+
+    function _mayFollow(uint256 before, uint256 then) private pure returns (bool) {
+        unchecked {
+            return then >= before && then - before < 1 << 40;
+        }
+    }
+
+    // ------------------------------------------------------------------ sums along a path
+
+    /// @dev Four lanes in one addition: no carry, or a top bit that tells.
+    function check_LanesAddWithoutCarry(uint256 a, uint256 b) external pure {
+        unchecked {
+            uint256 c = a + b;
+            bool fits = (a | b | c) & Trees.TOP_BITS == 0;
+            if (!fits) return;
+            for (uint256 lane; lane < 4; ++lane) {
+                assert(_lane(c, lane) == _lane(a, lane) + _lane(b, lane));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ the accept rule
+
+    /// @dev u · q < p · 2**64, in 32 bits by a multiplication that cannot be cut short.
+    function check_TheCoinRule(uint32 u, uint32 q, uint32 p) external pure {
+        bool plain = q != 0 && uint256(u) * q < uint256(p) * (1 << 64);
+        assert(Masses.accepts(u, q, p) == plain);
+    }
+
+    /// @dev A higher p never turns an accept into a reject, nor does a lower coin.
+    function check_TheCoinRuleIsMonotonic(uint32 u, uint32 q, uint64 p, uint64 more) external pure {
+        if (!Masses.accepts(u, q, p) || more < p) return;
+        assert(Masses.accepts(u, q, more));
+        if (u != 0) assert(Masses.accepts(u - 1, q, p));
+    }
+
+    /// @dev One place falls on one interval: of two that do not overlap, at most one holds it.
+    function check_OnePlaceOneToken(uint64 below, uint64 q, uint64 gap, uint64 other, uint64 w)
+        external
+        pure
+    {
+        unchecked {
+            uint256 next = uint256(below) + q + gap;
+            if (next + other > type(uint64).max) return;
+            bool first = Masses.holds(below, q, w);
+            bool second = Masses.holds(uint64(next), other, w);
+            assert(!(first && second));
+        }
+    }
+
+    /// @dev The assembly of the chain is its single steps.
+    function check_AnchorsAreSteps(bytes32 value) external pure {
+        bytes32 plain = Coins.chainStep(Coins.chainStep(Coins.chainStep(value)));
+        assert(Coins.anchorOf(value, 2) == plain);
+    }
+
+    // ------------------------------------------------------------------ money
+
+    /// @dev What is granted and the fee on it fit the reserve, where both dues are covered: else the
+    /// division by their sum is the fuzzer's (`testFuzz_grantsFitReserveAndDues`).
+    function check_GrantsFitTheReserve(
+        uint96 reserve,
+        uint128 dueDrafter,
+        uint128 dueVerifier,
+        uint96 paidDrafter,
+        uint96 paidVerifier
+    ) external pure {
+        unchecked {
+            uint256 feeBps = 200;
+            uint256 d = dueDrafter > paidDrafter ? dueDrafter - paidDrafter : 0;
+            uint256 v = dueVerifier > paidVerifier ? dueVerifier - paidVerifier : 0;
+            if (d + v > uint256(reserve) * 10_000 / (10_000 + feeBps)) return;
+            (uint256 toDrafter, uint256 toVerifier) = PaymentRule.grantsDown(
+                reserve, feeBps, dueDrafter, dueVerifier, paidDrafter, paidVerifier
+            );
+            assert(toDrafter == d && toVerifier == v);
+            uint256 paid = toDrafter + toVerifier;
+            assert(paid + PaymentRule.feeUp(paid, feeBps) <= reserve);
+        }
+    }
+}
