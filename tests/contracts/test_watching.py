@@ -45,6 +45,7 @@ from settlement.records import Manifest, Mode, Tier, prompt_hash
 from settlement.sealing import Text, point_of, unseal
 from settlement.signing import address_of_key
 
+pytestmark = pytest.mark.slow
 STAKE = 10**6 * TOKEN
 KEYS = (CLIENT, DRAFTER, VERIFIER)
 D, V = address_of_key(DRAFTER), address_of_key(VERIFIER)
@@ -163,7 +164,6 @@ def test_a_refused_frame_costs_its_signer_half_of_the_stake(
     assert node.look() == 0
 
 
-@pytest.mark.slow
 def test_windows_and_verdicts_signed_twice_are_proven_by_who_received_both(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
@@ -201,7 +201,6 @@ def test_windows_and_verdicts_signed_twice_are_proven_by_who_received_both(
     assert slashed(chain, V, Role.VERIFIER) >= STAKE // 2
 
 
-@pytest.mark.slow
 def test_who_has_not_signed_is_not_accused(chain: Contracts, tmp_path: Path) -> None:
     honest = played(chain, Mode.REJECTION)
     told = shift_draw(chain.domain, honest, Random(1))
@@ -267,7 +266,6 @@ def prove_killed_at(chain: Contracts, anvil: Anvil, folder: Path, at: int) -> bo
     return killed
 
 
-@pytest.mark.slow
 def test_killed_between_any_two_steps_it_files_and_proves_once(
     anvil: Anvil, opened: Contracts, tmp_path: Path
 ) -> None:
@@ -280,14 +278,12 @@ def test_killed_between_any_two_steps_it_files_and_proves_once(
     assert at > 20  # four transactions of five steps each, and the journal's commits
 
 
-@pytest.mark.slow
 def test_killed_after_filing_it_proves_what_it_filed(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
     assert prove_killed_at(chain, anvil, tmp_path, 12)
 
 
-@pytest.mark.slow
 def test_what_a_reorganisation_undoes_is_done_again(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
@@ -315,7 +311,6 @@ def test_what_a_reorganisation_undoes_is_done_again(
     assert len([j for j in node.standing().judged if j.where == "proof"]) == 1
 
 
-@pytest.mark.slow
 def test_a_filing_that_lapsed_is_filed_anew(anvil: Anvil, chain: Contracts, tmp_path: Path) -> None:
     honest = played(chain)
     told = misname_draft(chain.domain, honest, Random(1))
@@ -335,7 +330,6 @@ def test_a_filing_that_lapsed_is_filed_anew(anvil: Anvil, chain: Contracts, tmp_
     assert node.steps() == ["proven"]
 
 
-@pytest.mark.slow
 def test_another_was_faster_and_the_bond_comes_back(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
@@ -361,7 +355,6 @@ def test_another_was_faster_and_the_bond_comes_back(
     assert late.steps() == []
 
 
-@pytest.mark.slow
 def test_a_key_without_tokens_says_what_it_cannot_do(chain: Contracts, tmp_path: Path) -> None:
     honest = played(chain)
     told = misname_draft(chain.domain, honest, Random(1))
@@ -375,7 +368,6 @@ def test_a_key_without_tokens_says_what_it_cannot_do(chain: Contracts, tmp_path:
     assert node.steps() == ["file"]
 
 
-@pytest.mark.slow
 def test_no_bond_is_put_down_for_a_slash_of_nothing_or_less_than_its_gas(
     anvil: Anvil, chain: Contracts, tmp_path: Path
 ) -> None:
@@ -403,7 +395,6 @@ def test_no_bond_is_put_down_for_a_slash_of_nothing_or_less_than_its_gas(
 # ---------------------------------------------------------------- demands
 
 
-@pytest.mark.slow
 def test_v_answers_a_demand_on_it_and_keeps_the_bond(
     anvil: Anvil, chain: Contracts, parties: Parties, tmp_path: Path
 ) -> None:
@@ -429,7 +420,6 @@ def test_v_answers_a_demand_on_it_and_keeps_the_bond(
     assert slashed(chain, V, Role.VERIFIER) == 0
 
 
-@pytest.mark.slow
 def test_silence_costs_no_less_than_the_lie(
     anvil: Anvil, chain: Contracts, parties: Parties, tmp_path: Path
 ) -> None:
@@ -457,7 +447,6 @@ def test_silence_costs_no_less_than_the_lie(
     assert chain.demands.bond_of(client.address) == 0  # pulled
 
 
-@pytest.mark.slow
 def test_demands_end_where_their_budget_does(
     anvil: Anvil, chain: Contracts, parties: Parties, tmp_path: Path
 ) -> None:
@@ -482,7 +471,6 @@ def test_demands_end_where_their_budget_does(
     assert not Watched(chain, DRAFTER, tmp_path / "c", demand_tokens=0.0).look()
 
 
-@pytest.mark.slow
 def test_v_delivers_a_session_to_who_may_read_it(
     anvil: Anvil, chain: Contracts, parties: Parties, tmp_path: Path
 ) -> None:
@@ -524,7 +512,6 @@ def test_v_delivers_a_session_to_who_may_read_it(
 # ---------------------------------------------------------------- shown
 
 
-@pytest.mark.slow
 def test_the_command_shows_every_dispute_with_its_deadline(
     anvil: Anvil,
     chain: Contracts,
