@@ -57,6 +57,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     error UnknownFault(uint8 fault);
     error NotReferrer(address caller);
     error EvidenceOver(uint64 until);
+    error PoolTooSmall(uint256 stake, uint256 needed);
     error AlreadyOpen(uint64 caseId);
     error AlreadyPunished(bytes32 fault);
     error NotThisCharge(bytes32 shown, bytes32 kept);
@@ -152,6 +153,9 @@ contract AuditPanel is IAuditPanel, Bonded {
         (charge.caseId, charge.filedAt) = (caseId, uint40(block.timestamp));
         charge.terms = terms.termsAt(charge.subject.settledAt);
         charge.bond = bondFor(place, charge.subject.settledAt);
+        uint256 stake = juries.pool().totalAt(charge.subject.model, block.number);
+        // INVARIANT: no few auditors judge anyone because nobody else has come.
+        if (stake < charge.terms.minPool) revert PoolTooSmall(stake, charge.terms.minPool);
         charge.fee = terms.feeOf(charge.subject.token);
         (uint8 tier,,,) = registry.facts(charge.subject.model);
         charge.exact = tier == TIER_EXACT;

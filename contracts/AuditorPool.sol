@@ -41,6 +41,7 @@ contract AuditorPool is IAuditorPool, Ownable2Step {
 
     error ZeroAddress(string what);
     error NotAnAccount(address account);
+    error NotForAccount(address caller, address account);
     error SeatTaken(address payout, address holder, uint256 weight);
     error PoolFull(uint256 displace, uint256 weight);
     error MinStakeZero();
@@ -85,10 +86,12 @@ contract AuditorPool is IAuditorPool, Ownable2Step {
                 uint256 held = eligible(holder, model);
                 // INVARIANT: one beneficiary, one seat, and nobody loses it to a smaller stake.
                 if (held >= weight) revert SeatTaken(payout, holder, held);
+                _requireConsent(account, payout);
                 _hold(model, seat, account);
             }
         } else {
             if (weight == 0) return 0;
+            _requireConsent(account, payout);
             seat = _vacant(model, weight, displace);
             _seatOf[model][payout] = seat + 1;
             _hold(model, seat, account);
@@ -99,6 +102,13 @@ contract AuditorPool is IAuditorPool, Ownable2Step {
         }
         _weigh(model, seat, weight);
         emit SeatChanged(model, account, seat, weight);
+    }
+
+    /// @dev INVARIANT: nobody is made to answer, and to pay for silence, who has not asked to.
+    function _requireConsent(address account, address payout) private view {
+        if (msg.sender != vault.operatorOf(account) && msg.sender != payout) {
+            revert NotForAccount(msg.sender, account);
+        }
     }
 
     function _vacant(bytes32 model, uint256 weight, uint256 displace)

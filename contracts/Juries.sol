@@ -26,6 +26,7 @@ contract Juries is IJuries, Ownable2Step {
     uint32 public constant MAX_SPAN = 30 days;
 
     IStakeVault public immutable vault;
+    /// @inheritdoc IJuries
     IAuditorPool public immutable pool;
 
     Terms private _terms;
@@ -34,6 +35,7 @@ contract Juries is IJuries, Ownable2Step {
     mapping(uint64 juryId => Jury) private _juries;
     mapping(uint64 juryId => address[]) private _parties;
     mapping(uint64 juryId => address[]) private _members;
+    /// @inheritdoc IJuries
     mapping(uint64 juryId => mapping(address member => bool)) public isMember;
     mapping(uint64 juryId => mapping(address member => Answer)) private _answers;
 

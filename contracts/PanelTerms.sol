@@ -82,6 +82,8 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
         if (t.minSeated == 0 || t.minSeated > t.panelSize) {
             revert BadTerm("minSeated", t.minSeated);
         }
+        // INVARIANT: a pool that nobody has joined judges nobody.
+        if (t.minPool == 0) revert BadTerm("minPool", 0);
         if (t.appealWindow == 0) revert BadTerm("appealWindow", 0);
         if (t.spans.seat == 0 || t.spans.commit == 0 || t.spans.open == 0 || t.spans.reveal == 0) {
             revert BadTerm("spans", 0);

@@ -9,8 +9,8 @@ interface IAuditorPool {
     event MinStakeChanged(uint96 minStake);
 
     /// @notice Brings an account's seat for a model up to what the vault says now: takes a seat, changes
-    /// its weight, or gives it up. Anyone may call, for anyone: to serve a model with auditor stake is
-    /// to agree to be drawn for it.
+    /// its weight, or gives it up. Anyone may call, but only the account's key or its beneficiary takes
+    /// a seat: who sits answers, or pays for silence.
     /// @param displace Where all seats are taken: whose to take over. It must weigh less.
     function sync(address account, bytes32 model, uint256 displace)
         external

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {IAuditorPool} from "./IAuditorPool.sol";
+
 /// @title IJuries
 /// @notice Auditors drawn for one question, who answer it without seeing each other's answers.
 ///
@@ -119,6 +121,9 @@ interface IJuries {
 
     // ------------------------------------------------------------------ read
 
+    /// @notice Whom juries are drawn from.
+    function pool() external view returns (IAuditorPool);
+
     /// @notice keccak256(abi.encode(tag, chain, this contract, jury, member, salt, withheld, margin,
     /// print)): of no use to any other member, for any other question or on any other chain.
     function commitmentOf(
@@ -133,6 +138,8 @@ interface IJuries {
     function juryOf(uint64 juryId) external view returns (Jury memory);
 
     function membersOf(uint64 juryId) external view returns (address[] memory);
+
+    function isMember(uint64 juryId, address member) external view returns (bool);
 
     function answerOf(uint64 juryId, address member) external view returns (Answer memory);
 

@@ -15,6 +15,7 @@ interface IPanelTerms {
         uint8 panelSize;
         uint8 appealSize;
         uint8 minSeated; // fewer decide nothing
+        uint96 minPool; // of stake in the model's pool: with less a few could judge anyone
         uint32 appealWindow; // seconds after the first verdict
         IJuries.Spans spans; // of each jury
     }

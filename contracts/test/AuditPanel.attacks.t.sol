@@ -302,9 +302,10 @@ contract AuditPanelAttacksTest is PanelWork {
         bytes32[] memory models = new bytes32[](1);
         models[0] = keccak256(abi.encode(target));
         _fund(account, address(vault), 3_000_000 ether);
-        vm.prank(account);
+        vm.startPrank(account);
         vault.stake(account, beneficiary, Role.AUDITOR, 3_000_000 ether, models);
         pool.sync(account, models[0], 0);
+        vm.stopPrank();
         printOf[account] = PRINT;
     }
 

@@ -383,6 +383,30 @@ contract AuditPanelTest is PanelWork {
         vm.stopPrank();
     }
 
+    /// @dev Three who come first cannot judge everybody.
+    function test_AFewJudgeNobody() public {
+        bytes32 model = Records.modelId(target);
+        for (uint256 i; i < 22; ++i) {
+            vm.prank(auditors[i]);
+            vault.setModel(auditors[i], Role.AUDITOR, model, false);
+            pool.sync(auditors[i], model, 0);
+        }
+        bytes memory question = _question(_said(1), 0, 1);
+        vm.prank(accuser);
+        vm.expectRevert(
+            abi.encodeWithSelector(
+                AuditPanel.PoolTooSmall.selector, 2 * AUDITOR_STAKE, 3 * AUDITOR_STAKE
+            )
+        );
+        panel.accuse(9, question);
+        vm.startPrank(auditors[0]);
+        vault.setModel(auditors[0], Role.AUDITOR, model, true);
+        pool.sync(auditors[0], model, 0);
+        vm.stopPrank();
+        vm.prank(accuser);
+        panel.accuse(9, question);
+    }
+
     function test_AnotherLanesRootIsNotThisOnes() public {
         Session memory s = _said(1);
         IPlaceRule.Place memory p = _place(s, 0, 1);
@@ -485,9 +509,10 @@ contract AuditPanelTest is PanelWork {
         Records.Manifest memory exact = _manifest("exact", 0);
         bytes32 model = Records.modelId(exact);
         for (uint256 i; i < auditors.length; ++i) {
-            vm.prank(auditors[i]);
+            vm.startPrank(auditors[i]);
             vault.setModel(auditors[i], Role.AUDITOR, model, true);
             pool.sync(auditors[i], model, 0);
+            vm.stopPrank();
         }
         Session memory s = _said(1);
         s.order.targetModel = model;
@@ -636,7 +661,9 @@ contract AuditPanelTest is PanelWork {
         _refused(t, "appealSize", 4);
         (t.appealSize, t.minSeated) = (15, 6);
         _refused(t, "minSeated", 6);
-        (t.minSeated, t.appealWindow) = (3, 0);
+        (t.minSeated, t.minPool) = (3, 0);
+        _refused(t, "minPool", 0);
+        (t.minPool, t.appealWindow) = (1, 0);
         _refused(t, "appealWindow", 0);
         (t.appealWindow, t.spans.open) = (1 days, 0);
         _refused(t, "spans", 0);

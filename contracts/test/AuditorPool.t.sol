@@ -49,6 +49,24 @@ contract AuditorPoolTest is PanelWork {
         assertEq(pool.totalAt(_model, vm.getBlockNumber()), 0);
     }
 
+    function test_NobodyIsSeatedAgainstHisWill() public {
+        address a = makeAddr("a");
+        bytes32[] memory models = new bytes32[](1);
+        models[0] = _model;
+        _fund(a, address(vault), 5_000 ether);
+        vm.prank(a);
+        vault.stake(a, makeAddr("a's"), Role.AUDITOR, 5_000 ether, models);
+        vm.prank(stranger);
+        vm.expectRevert(abi.encodeWithSelector(AuditorPool.NotForAccount.selector, stranger, a));
+        pool.sync(a, _model, 0);
+        vm.prank(a);
+        pool.sync(a, _model, 0);
+        vm.prank(a);
+        vault.unstake(a, Role.AUDITOR, 5_000 ether);
+        vm.prank(stranger);
+        assertEq(pool.sync(a, _model, 0), 0, "but anyone brings a seat up to date");
+    }
+
     function test_ServingAnotherModelGivesTheSeatUp() public {
         address a = _auditor("a", 5_000 ether);
         address b = _auditor("b", 5_000 ether);
@@ -80,6 +98,11 @@ contract AuditorPoolTest is PanelWork {
         // Nobody is put out for less than he has.
         vm.prank(b);
         vault.stake(b, payout, Role.AUDITOR, 1 ether, new bytes32[](0));
+        vm.expectRevert(
+            abi.encodeWithSelector(AuditorPool.NotForAccount.selector, address(this), b)
+        );
+        pool.sync(b, _model, 0);
+        vm.prank(payout);
         pool.sync(b, _model, 0);
         assertEq(pool.holderOf(_model, 0), b);
         vm.roll(vm.getBlockNumber() + 1);
@@ -100,13 +123,15 @@ contract AuditorPoolTest is PanelWork {
         vault.stake(small, small, Role.AUDITOR, 5_000 ether, models);
         uint256 seats = pool.SEATS();
         stdstore.target(address(pool)).sig("opened(bytes32)").with_key(_model).checked_write(seats);
+        vm.prank(small);
         vm.expectRevert(abi.encodeWithSelector(AuditorPool.PoolFull.selector, 0, 5_000 ether));
         pool.sync(small, _model, 0);
+        vm.startPrank(small);
         vm.expectRevert(abi.encodeWithSelector(AuditorPool.NoSuchSeat.selector, seats));
         pool.sync(small, _model, seats);
-        vm.prank(small);
         vault.stake(small, small, Role.AUDITOR, 1 ether, new bytes32[](0));
         pool.sync(small, _model, 0);
+        vm.stopPrank();
         assertEq(pool.holderOf(_model, 0), small);
         (bool seated,) = _weightOf(a);
         assertFalse(seated, "put out");

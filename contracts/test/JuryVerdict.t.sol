@@ -2,7 +2,6 @@
 pragma solidity ^0.8.30;
 
 import {Juries} from "../Juries.sol";
-import {SampleAudits} from "../SampleAudits.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {ISampleAudits} from "../interfaces/ISampleAudits.sol";
 import {Fingerprints} from "../libraries/Fingerprints.sol";

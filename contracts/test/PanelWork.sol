@@ -94,7 +94,7 @@ abstract contract PanelWork is RoundWork {
         t.bond = BOND;
         (t.faultBps, t.rewardBps, t.victimBps) = (5_000, 2_500, 2_500);
         (t.panelSize, t.appealSize, t.minSeated) = (5, 15, 3);
-        t.appealWindow = 1 days;
+        (t.minPool, t.appealWindow) = (30_000 ether, 1 days);
         t.spans = IJuries.Spans(1 hours, 1 days, 6 hours, 12 hours);
     }
 
@@ -105,10 +105,11 @@ abstract contract PanelWork is RoundWork {
         bytes32[] memory models = new bytes32[](2);
         (models[0], models[1]) = (Records.modelId(target), Records.modelId(draft));
         _fund(account, address(vault), stake);
-        vm.prank(account);
+        vm.startPrank(account);
         vault.stake(account, makeAddr(string.concat(name, "'s")), Role.AUDITOR, stake, models);
         pool.sync(account, models[0], 0);
         pool.sync(account, models[1], 0);
+        vm.stopPrank();
         printOf[account] = PRINT;
         auditors.push(account);
     }

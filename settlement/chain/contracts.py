@@ -23,6 +23,7 @@ from settlement.chain.panel import (
     AuditTerms,
     ClaimJudge,
     Juries,
+    JurorDemands,
     PanelTerms,
     PlaceRule,
     SampleAudits,
@@ -593,6 +594,7 @@ class Contracts:
     place_rule: PlaceRule
     panel: AuditPanel
     claim_judge: ClaimJudge
+    juror_demands: JurorDemands
     audit_terms: AuditTerms
     audits: SampleAudits
     errors: ErrorBook
@@ -632,6 +634,7 @@ class Contracts:
             wrap(PlaceRule, "PlaceRule"),
             wrap(AuditPanel, "AuditPanel"),
             wrap(ClaimJudge, "ClaimJudge"),
+            wrap(JurorDemands, "JurorDemands"),
             wrap(AuditTerms, "AuditTerms"),
             wrap(SampleAudits, "SampleAudits"),
             errors,
@@ -653,7 +656,8 @@ class Contracts:
     def followed(self) -> Iterable[Contract]:
         """Those whose events tell how everything stands (`standing.fold`)."""
         holders = (self.vault, self.escrow, self.ledger)
-        return (*holders, self.beacon, self.court, self.demands, self.session_demands)
+        judges = (self.court, self.panel, self.audits)
+        return (*holders, self.beacon, *judges, self.demands, self.session_demands)
 
     def rule_of(self, fault: Fault) -> FaultRule:
         """The rule that judges this fault."""

@@ -186,6 +186,7 @@ def _auditing(
     shared = ("StakeVault", "LaneEscrow")
     yield make("AuditPanel", of(*shared, "ModelRegistry", "PlaceRule", "Juries", "PanelTerms"))
     yield make("ClaimJudge", of("AuditPanel", "AlphaLedger"))
+    yield make("JurorDemands", of("StakeVault", "AuditPanel", "Juries", "SessionDemands"))
     yield make("AuditTerms", lambda known: (owner, known["DrawBeacon"], audits.to_abi()))
     yield make(
         "SampleAudits",
@@ -299,6 +300,13 @@ def _wiring_auditors(contracts: Contracts, parameters: Parameters) -> Iterator[_
         ledger,
         lambda: ledger.is_judge(contracts.claim_judge.address),
         lambda: ledger.set_judge(contracts.claim_judge.address, True),
+    )
+    demands, readers = contracts.session_demands, contracts.juror_demands
+    yield _Step(
+        "jurors may demand sessions",
+        demands,
+        lambda: demands.is_reader(readers.address),
+        lambda: demands.set_reader(readers.address, True),
     )
     juror, auditor = parameters.panel.fee, parameters.audits.fee
     yield _Step(

@@ -291,6 +291,26 @@ class ClaimJudge(Contract):
         return self.transact("exclude", charge, record, ledger_case)
 
 
+class JurorDemands(Contract):
+    """The session that a juror has to judge, on demand; answered and contested as any demand of
+    `SessionDemands`."""
+
+    def demand(
+        self,
+        charge: Words,
+        session: Words,
+        batch: Words,
+        entries: bytes,
+        index: int,
+        key: tuple[int, int],
+    ) -> Call:
+        """`session` is ISessionDemands.SessionCase; `key` a point made for this demand alone."""
+        return self.transact("demand", charge, session, batch, entries, index, *key)
+
+    def refund(self, demand: bytes) -> Call:
+        return self.transact("refund", demand)
+
+
 class SampleAudits(_Bonded):
     """Sealed tickets: drawn tokens and canaries."""
 

@@ -122,6 +122,7 @@ class PanelParameters:
     panel_size: int = 5
     appeal_size: int = 15
     min_seated: int = 3
+    min_pool: int = 100_000 * _TOKEN  # of stake in a model's pool: fewer judge nobody
     fee: int = _TOKEN  # to each juror of a true case, of the stake token's audit fees
     min_stake: int = 1_000 * _TOKEN  # of an auditor that is drawn
     silent_bps: int = 500  # F10
@@ -137,6 +138,7 @@ class PanelParameters:
             self.panel_size,
             self.appeal_size,
             self.min_seated,
+            self.min_pool,
             self.appeal_window,
             astuple(self.spans),
         )
@@ -247,6 +249,7 @@ DEVNET: Final = Parameters(
         appeal_window=20,
         panel_size=3,
         min_seated=2,
+        min_pool=3_000 * _TOKEN,
         delay=1,
     ),
     audits=AuditParameters(

@@ -85,6 +85,7 @@ def test_what_is_deployed_is_wired(anvil: Anvil, deployed: Path) -> None:
     assert vault.clock() == contracts.panel_terms.address
     assert contracts.panel_terms.is_referrer(contracts.audits.address)
     assert contracts.ledger.is_judge(contracts.claim_judge.address)
+    assert contracts.session_demands.is_reader(contracts.juror_demands.address)
     token = contracts.token.address
     assert contracts.panel_terms.fee_of(token) == DEVNET.panel.fee
     assert contracts.audit_terms.fee_of(token) == DEVNET.audits.fee
