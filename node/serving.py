@@ -60,6 +60,7 @@ async def serve_verifier(
     node: Node, config: NodeConfig, contracts: Contracts, nursery: trio.Nursery
 ) -> Served:
     """Loads the target and starts the verifier role."""
+    from node.inference.calibrate import pass_seconds
     from node.inference.loading import load_model
     from node.inference.params import SamplingParams
     from node.inference.verifier import Verifier
@@ -92,7 +93,8 @@ async def serve_verifier(
         if bad:
             raise ValueError(f"token {bad[0]} is outside the vocabulary of {model.vocab_size}")
 
-    windows = WindowMemory()
+    costs = await worker.call(pass_seconds, model, (1, 2, 3, 4, 5, 6, 8, 12, 17), repeats=2)
+    windows = WindowMemory(costs)
 
     def window(order: Order) -> WindowControl:
         key = (order.drafter, order.draft_model, order.mode, order.temperature)

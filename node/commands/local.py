@@ -49,6 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _run(args: argparse.Namespace) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from node.inference import catalog
+    from node.inference.calibrate import pass_seconds
     from node.inference.generate import round_of, rounds
     from node.inference.loading import load_model
     from node.inference.params import SamplingParams
@@ -65,7 +66,12 @@ def _run(args: argparse.Namespace) -> None:
     temperature = args.temperature
     if temperature is None:
         temperature = 0.0 if args.mode == "greedy" else 0.7
-    window = FixedWindow(args.window) if args.window is not None else WindowControl(args.max_window)
+    window = FixedWindow(0)
+    if args.window is not None:
+        window = FixedWindow(args.window)
+    elif args.draft != "none":
+        costs = pass_seconds(model, (1, 2, 3, 4, 5, 6, 8, 12, 17), repeats=2)
+        window = WindowControl(args.max_window, costs=costs)
     stream, told = TextStream(tokenizer.token_bytes), []
     text, seconds, tokens, accepted, tried = "", 0.0, [], 0, 0
     try:
@@ -74,7 +80,7 @@ def _run(args: argparse.Namespace) -> None:
         )
         drafter = _drafter(args, model, tokenizer, console)
         if drafter is None:
-            drafter, window = _nothing(), FixedWindow(0)
+            drafter = _nothing()
         stops = StopRules(args.max_tokens, model.eos_ids)
         seed = args.seed.to_bytes(32, "big", signed=True)
         before = _chosen(window, args.max_tokens)

@@ -22,6 +22,15 @@ _STALE_WEIGHT = 4.0
 # A session drafts until it has seen one of these, even where the first guess says it does not pay.
 _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
+# How fast the level of all pass costs follows the machine's load, and the shape of the curve.
+_LEVEL_RATE = 0.2
+_SHAPE_RATE = 0.02
+# Passes that a calibrated time counts for.
+_CALIBRATED = 20
+# Most that one row is believed to cost, in times of the next larger pass.
+_ALONE_MOST = 1.3
+# Rounds before one row is timed again when its time is not known or not believed.
+_RETIME = 12
 # Weight of the newest window in the share that came back empty.
 _SILENCE_RATE = 0.05
 # Trials that earlier sessions count for in a new one, at most.
@@ -56,15 +65,18 @@ class Round:
 
 @dataclass
 class VerifyCost:
-    """Seconds of a pass as a function of its rows: a + b * rows, fitted with forgetting.
+    """Seconds of a pass as a function of its rows.
 
-    One row is kept apart: on CPUs one row is another kernel than two, and a line through both would
-    misjudge exactly the comparison that decides for or against K = 0.
+    A line a + b * rows, fitted with forgetting, says what has not been tried. Where row counts have
+    been timed, their own times count, for on a CPU the cost is no line: one row is another kernel
+    than two, and packed products make four rows cheaper than two. What changes with the machine's
+    load changes all of them, so a common level follows every pass, and the shape only slowly.
     """
 
     forgetting: float = 0.95
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # w, n, n*n, t, n*t
-    _single: float | None = None
+    _shape: dict[int, tuple[float, int]] = field(default_factory=dict)  # at level 1; times seen
+    _level: float = 1.0
 
     def observe(self, rows: int, seconds: float) -> None:
         """One pass. A time over 3 times the estimate counts as 3 times: the machine was busy."""
@@ -72,34 +84,42 @@ class VerifyCost:
             return
         if self.known(rows):
             seconds = min(seconds, 3 * self.seconds(rows))
-        if rows == 1:
-            old = self._single
-            fresh_start = old is None or not self.known(1)
-            self._single = seconds if fresh_start else 0.8 * old + 0.2 * seconds
+        if rows > 1:
+            fresh = (1.0, rows, rows * rows, seconds, rows * seconds)
+            self._sums = [self.forgetting * s + x for s, x in zip(self._sums, fresh, strict=True)]
+        if rows not in self._shape or not self.known(rows):
+            self._shape[rows] = (seconds / self._level, 1)
             return
-        fresh = (1.0, rows, rows * rows, seconds, rows * seconds)
-        self._sums = [self.forgetting * s + x for s, x in zip(self._sums, fresh, strict=True)]
+        old, seen = self._shape[rows]
+        self._level *= (seconds / (old * self._level)) ** _LEVEL_RATE
+        rate = max(_SHAPE_RATE, 1 / (seen + 1))
+        self._shape[rows] = (old + rate * (seconds / self._level - old), seen + 1)
+
+    def calibrate(self, costs: Mapping[int, float]) -> None:
+        """Take in times that are each the best of several, by rows."""
+        for rows, seconds in sorted(costs.items()):
+            self.observe(rows, seconds)
+            self._shape[rows] = (self._shape[rows][0], _CALIBRATED)
 
     def known(self, rows: int) -> bool:
-        """Whether there is a measurement to believe. One row never costs more than two: a time that
-        says so was taken while the machine was busy, and would rule out K = 0 for good."""
+        """Whether there is a measurement to believe. One row costs hardly more than two: a time
+        that says so was taken while the machine was busy, and would rule out K = 0 for good."""
         if rows > 1:
             return self._sums[0] > 0
-        return self._single is not None and (
-            self._sums[0] == 0 or self._single <= 1.05 * self._two_rows
-        )
+        if 1 not in self._shape:
+            return False
+        return len(self._shape) == 1 or self._shape[1][0] <= _ALONE_MOST * self._next_to_one
 
     @property
-    def _two_rows(self) -> float:
-        a, b = self.line()
-        return a + 2 * b
+    def _next_to_one(self) -> float:
+        return self._shape[min(n for n in self._shape if n > 1)][0]
 
     def line(self) -> tuple[float, float]:
         """(a, b) in seconds; (0, 0) before any observation. b is not negative."""
         weight, n, nn, t, nt = self._sums
         if weight == 0:
             # Only single rows so far: assume that a row adds a tenth of a pass.
-            single = self._single or 0.0
+            single = self.seconds(1) if 1 in self._shape else 0.0
             return 0.9 * single, 0.1 * single
         mean_n, mean_t = n / weight, t / weight
         variance = nn / weight - mean_n**2
@@ -108,10 +128,22 @@ class VerifyCost:
         return mean_t - slope * mean_n, slope
 
     def seconds(self, rows: int) -> float:
-        if rows == 1 and self._single is not None:
-            return self._single if self.known(1) else self._two_rows
+        """What a pass of so many rows is expected to take; 0 before any observation."""
+        if rows in self._shape:
+            own = self._shape[rows][0]
+            if not self.known(rows):
+                own = _ALONE_MOST * self._next_to_one
+            return own * self._level
+        below = max((n for n in self._shape if 1 < n < rows), default=None)
+        above = min((n for n in self._shape if n > rows), default=None)
         a, b = self.line()
-        return a + b * rows
+        if below is None:
+            return a + b * rows
+        start = self._shape[below][0] * self._level
+        if above is None:
+            return start + b * (rows - below)
+        end = self._shape[above][0] * self._level
+        return start + (end - start) * (rows - below) / (above - below)
 
 
 @dataclass
@@ -147,11 +179,13 @@ class WindowMemory:
     """The windows of many sessions on one device: pass costs shared by all, experience by drafter.
 
     Args:
+        costs: measured seconds of a pass per number of rows, from a calibration.
         most: drafters (or whatever the keys tell apart) remembered; the longest unused is dropped.
     """
 
-    def __init__(self, most: int = 256) -> None:
+    def __init__(self, costs: Mapping[int, float] | None = None, most: int = 256) -> None:
         self.cost = VerifyCost()
+        self.cost.calibrate(costs or {})
         self._most = most
         self._known: dict[Hashable, Experience] = {}
 
@@ -199,8 +233,7 @@ class WindowControl:
             raise ValueError(f"window {max_window}, first {first}, growth {growth}: out of range")
         self.max_window = max_window
         self.cost = cost or VerifyCost()
-        for rows, seconds in sorted((costs or {}).items()):
-            self.cost.observe(rows, seconds)
+        self.cost.calibrate(costs or {})
         self._cap = float(max(first, 1))
         self._growth = growth
         self._prior = prior
@@ -217,6 +250,7 @@ class WindowControl:
         self._silence = 0.0  # share of windows asked for that came back empty
         self._idle = 0  # rounds in a row for which nothing was asked
         self._rounds = 0
+        self._alone_ago = _RETIME  # rounds since one row was timed
         self._drafted_rounds = 0
         self._tried = 0
         self._why = "first round"
@@ -227,6 +261,8 @@ class WindowControl:
             # Enough to begin with, little enough for this text to overrule it soon.
             self._prior = ((known.accepts + rate * weight) / trials, min(trials, _KNOWN_WEIGHT))
             self._tried = int(known.trials)
+            if self._tried >= _FIRST_TRIALS:
+                self._cap = float(max(max_window, 1))  # what pays is known: no need to grow into it
             self._draft_cost = known.draft_cost if draft_cost is None else draft_cost
             self._rtt, self._rtt_alone = known.rtt, known.rtt_alone
 
@@ -305,7 +341,8 @@ class WindowControl:
                 return probe
             self._why = "not drafting is faster"
             return 0
-        if not self.cost.known(1) and self._rounds >= 3 and self.rate(best) < 2 * self.rate(0):
+        untimed = not self.cost.known(1) and self._alone_ago >= _RETIME
+        if untimed and self._rounds >= 3 and self.rate(best) < 2 * self.rate(0):
             self._why = "probe: one row was never timed"
             return 0
         if best > int(self._cap):
@@ -329,6 +366,7 @@ class WindowControl:
     def observe(self, done: Round) -> None:
         """Learn from a finished round."""
         self._rounds += 1
+        self._alone_ago = self._alone_ago + 1 if done.drafts else 0
         trials = done.accepted + done.rejected
         known = self._experience
         if trials:

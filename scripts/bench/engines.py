@@ -7,7 +7,7 @@ tokens (no stop id ends an output), and count prompt and output in their time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from node.inference.calibrate import pass_seconds
 from node.inference.drafter import Drafter
 from node.inference.early_exit import early_exit
 from node.inference.generate import generate
@@ -29,6 +30,7 @@ from node.inference.verifier import Verifier
 from node.inference.window import WindowMemory
 
 MAX_WINDOW: Final = 12
+ROWS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 13)
 Clock = Callable[[], float]
 
 
@@ -46,13 +48,19 @@ class Ours:
 
     name = "verdraft"
 
-    def __init__(self, target: Any, drafter: Drafter | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        target: Any,
+        drafter: Drafter | None,
+        clock: Clock,
+        costs: Mapping[int, float] | None = None,
+    ) -> None:
         self.drafter_name = "none" if drafter is None else drafter.name
         self._target = target
         self._drafter = drafter
         self._verifier = Verifier(target, max_tokens=4096, clock=clock)
-        # As in a daemon: a session begins with what earlier ones taught.
-        self._windows = WindowMemory()
+        # As in a node: passes are timed at the start, sessions begin with what earlier ones taught.
+        self._windows = WindowMemory(costs)
         self._clock = clock
 
     def run(self, prompt: Sequence[int], temperature: float, tokens: int, number: int) -> Timed:
@@ -159,9 +167,10 @@ def engines(
         LookupDrafter(clock=clock),
         *(ModelDrafter(early_exit(model, n), name=f"exit-{n}", clock=clock) for n in exits),
     ]
+    costs = pass_seconds(model, ROWS, clock=clock)
     return [
         Ours(model, None, clock),
-        *(Ours(model, drafter, clock) for drafter in drafters),
+        *(Ours(model, drafter, clock, costs) for drafter in drafters),
         Peer("none", peer, clock),
         Peer("assistant", peer, clock, assistant_model=assistant),
         Peer("prompt-lookup", peer, clock, prompt_lookup_num_tokens=10),

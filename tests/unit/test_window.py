@@ -113,8 +113,48 @@ def test_one_slow_pass_of_one_row_does_not_rule_out_not_drafting():
     control = WindowControl(8)
     for rows, seconds in ((1, 9.0), (2, 1.4), (3, 1.6)):  # one row happened to be timed in a crowd
         control.cost.observe(rows, seconds)
-    assert control.cost.seconds(1) <= control.cost.seconds(2)
+    assert control.cost.seconds(1) <= 1.3 * control.cost.seconds(2)
     assert world.play(control, 60)[20:].count(0) > 20
+
+
+# Milliseconds of passes of the default target in float32 on an EPYC core, packed products: two rows
+# cost more than five.
+PACKED = {1: 62.5, 2: 72.3, 3: 55.2, 4: 53.2, 5: 52.4, 6: 52.6, 8: 64.0, 12: 74.3, 17: 91.8}
+
+
+class PackedWorld(World):
+    def verify(self, rows):
+        low = max(n for n in PACKED if n <= rows)
+        high = min(n for n in PACKED if n >= rows)
+        share = 0.0 if low == high else (rows - low) / (high - low)
+        return PACKED[low] + share * (PACKED[high] - PACKED[low])
+
+
+@pytest.mark.parametrize("alpha", [0.15, 0.35, 0.6, 0.9])
+@pytest.mark.parametrize("draft", [0.0, 8.0])
+def test_a_cost_that_is_no_line_does_not_mislead(alpha, draft):
+    """In sessions of forty rounds, with a calibration as a node makes it, and passes as noisy."""
+    world, memory = PackedWorld(alpha, draft=draft, seed=5), WindowMemory(PACKED)
+    noise, steady = random.Random(6), world.verify
+    world.play(memory.control("d", 12), 100)
+    world.tokens, world.time = 0, 0.0
+    world.verify = lambda rows: steady(rows) * noise.uniform(0.85, 1.15)
+    for _ in range(30):
+        world.play(memory.control("d", 12), 40)
+    world.verify = steady
+    _, rate = world.best(12)
+    assert world.tokens / world.time > 0.95 * max(rate(k) for k in range(13))
+
+
+def test_a_busier_machine_changes_the_level_not_the_shape():
+    cost = VerifyCost()
+    cost.calibrate(PACKED)
+    for _ in range(40):
+        cost.observe(3, 2 * PACKED[3])
+    assert cost.seconds(3) == pytest.approx(2 * PACKED[3], rel=0.01)
+    for rows, ms in PACKED.items():
+        assert cost.seconds(rows) == pytest.approx(2 * ms, rel=0.15)
+    assert cost.seconds(10) == pytest.approx(64.0 + 74.3, rel=0.15)
 
 
 def test_windows_grow_from_the_first():
