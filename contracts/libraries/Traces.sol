@@ -67,10 +67,22 @@ library Traces {
         uint256 count = (whole.length + size - 1) / size;
         if (count == 0) revert Trees.EmptyTree();
         bytes32[] memory level = new bytes32[](count);
-        for (uint256 i; i < count; ++i) {
-            uint256 end = (i + 1) * size;
-            if (end > whole.length) end = whole.length;
-            level[i] = chunkLeaf(whole[i * size:end]);
+        assembly ("memory-safe") {
+            // As `chunkLeaf`, with one prefix of 23 bytes for all of them.
+            let free := mload(0x40)
+            mstore(free, hex"0076657264726166742f74726163652d6368756e6b2f31")
+            let out := add(level, 0x20)
+            let from := whole.offset
+            let end := add(from, whole.length)
+            for {} lt(from, end) {
+                from := add(from, size)
+                out := add(out, 0x20)
+            } {
+                let length := size
+                if gt(add(from, size), end) { length := sub(end, from) }
+                calldatacopy(add(free, 23), from, length)
+                mstore(out, keccak256(free, add(23, length)))
+            }
         }
         for (; count > 1; count = (count + 1) / 2) {
             for (uint256 i; i < count; i += 2) {
