@@ -157,6 +157,8 @@ class Experience:
         accepts, rejects: of positions reached, each later trial taking 1/200 of the weight.
         draft_cost: seconds per drafted token.
         rtt, rtt_alone: seconds of waiting in rounds with drafts, and in rounds without.
+        asked: rounds for which drafts were asked.
+        silence: share of those that came back empty.
     """
 
     accepts: float = 0.0
@@ -164,6 +166,8 @@ class Experience:
     draft_cost: float | None = None
     rtt: float | None = None
     rtt_alone: float | None = None
+    asked: int = 0
+    silence: float = 0.0
 
     @property
     def trials(self) -> float:
@@ -255,7 +259,8 @@ class WindowControl:
         self._tried = 0
         self._why = "first round"
         self._experience = known = experience or Experience()
-        if known.trials:
+        if known.asked:
+            self._silence, self._drafted_rounds = known.silence, known.asked
             rate, weight = prior
             trials = known.trials + weight
             # Enough to begin with, little enough for this text to overrule it soon.
@@ -389,6 +394,7 @@ class WindowControl:
             self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
             self._idle = 0
             self._drafted_rounds += 1
+            known.asked, known.silence = self._drafted_rounds, self._silence
         if done.drafts == 0 and asked:
             if done.network_seconds is not None:
                 self._rtt = known.rtt = _blend(self._rtt, done.network_seconds)

@@ -302,3 +302,19 @@ def test_a_memory_is_bounded():
         World(0.9).play(memory.control(key, 8), 50)
     assert memory.control("b", 8).alpha > 0.8
     assert memory.control("a", 8).alpha == pytest.approx(0.7)  # forgotten: the first guess
+
+
+def test_a_silent_drafter_is_not_asked_at_length_in_every_session():
+    """Few guesses mean few trials: what counts is how often it was asked."""
+    memory = WindowMemory(PACKED)
+
+    def session():
+        control, asked = memory.control("d", 8), 0
+        for _ in range(40):
+            k = control.choose()
+            asked += k > 0
+            control.observe(Round(0, 0, False, 0.0, 0, 62.5, 300.0 if k else None, asked=k))
+        return asked
+
+    assert 0 < session() <= 12
+    assert sum(session() for _ in range(10)) <= 10
