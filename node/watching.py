@@ -230,7 +230,9 @@ class WatchDesk:
 
     def _has_bond(self, duty: Duty) -> bool:
         contracts = self._contracts
-        holders = (contracts.court, contracts.demands, contracts.session_demands, contracts.ledger)
+        courts = (contracts.court, contracts.exact_dispute)
+        demands = (contracts.demands, contracts.session_demands)
+        holders = (*courts, *demands, contracts.ledger)
         return any(
             holder.bond_of(self._node.address) > 0
             for holder in holders

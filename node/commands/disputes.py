@@ -135,7 +135,9 @@ def _is_used(contracts: Contracts, row: Dispute) -> bool:
     """A filing that a proof has used up: events do not tell which, the court does."""
     if row.kind != "filing" or not row.open:
         return False
-    return contracts.court.filing_of(row.by, bytes.fromhex(row.id[2:])).bond == 0
+    commitment = bytes.fromhex(row.id[2:])
+    courts = (contracts.court, contracts.exact_dispute)
+    return all(court.filing_of(row.by, commitment).bond == 0 for court in courts)
 
 
 def _lines(row: Dispute, now: int, block: int, decimals: int, symbol: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""End-to-end tests share the table models of the unit tests."""
+"""End-to-end tests share the table models of the unit tests, and how contracts are deployed."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+for folder in ("unit", "contracts"):
+    sys.path.append(str(Path(__file__).parent.parent / folder))
