@@ -250,6 +250,7 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
     config, node = parts.config, parts.node
     sender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(_close_at_end, sender)
         draws = config.role != "verifier"
         parts.watch = WatchDesk(contracts, sender, parts.chain, node, config.chain, draws=draws)
         nursery.start_soon(parts.watch.run)
@@ -266,6 +267,14 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
                 node.log,
             )
             nursery.start_soon(desk.run)
+
+
+async def _close_at_end(sender: Sender) -> None:
+    """Lets nobody wait for a block when the node stops: what was sent is journalled."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        sender.close()
 
 
 def sender_of(config: NodeConfig, node: Node, contracts: Contracts) -> Sender:
