@@ -18,6 +18,7 @@ from node.chainwatch import ChainWatch
 from node.config import ChainConfig
 from node.evidence import EvidenceRoom
 from node.roles.ports import Node
+from node.roles.stored import Private
 from settlement.chain.contracts import Contracts
 from settlement.chain.errors import ChainError, Reverted
 from settlement.chain.indexer import ChainEvent
@@ -27,6 +28,7 @@ from settlement.challenges import Challenge, Step
 from settlement.draws import BatchEvidence
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
+from settlement.panel_watch import PanelWatch
 from settlement.round_faults import round_faults
 from settlement.sealing import Text
 from settlement.trees import TreeError
@@ -67,6 +69,16 @@ class JournalRecords:
 
     def text(self, start_hash: bytes, round_: int) -> Text | None:
         return self.hop(self.room.text, start_hash, round_)
+
+    def print(self, start_hash: bytes, round_: int, within: int) -> tuple[bytes, bytes] | None:
+        """Salt and fingerprint of a token of this verifier's own; None where it has none."""
+        row = self.hop(self._node.journal.round, start_hash, round_)
+        if row is None:
+            return None
+        private = Private.from_wire(row.private)
+        if within >= len(private.salts):
+            return None
+        return private.salts[within], private.fingerprints[within]
 
     def secret(self, name: str) -> bytes:
         if name not in self._secrets:
@@ -164,11 +176,17 @@ class WatchDesk:
     def look(self, events: Iterable[ChainEvent]) -> int:
         """One look at everything; returns how many transactions were sent and mined. One matter's
         trouble stops no other."""
+        events = tuple(events)
         standing = fold(events)
         head = self._contracts.rpc.head()
         now = Now(head.number, head.timestamp)
         watch = Watch(self._contracts, self._node.address, self._records, self._policy)
         plan = watch.plan(standing, now)
+        judged = PanelWatch(
+            self._contracts, standing.keys_of(self._node.address), self._records
+        ).plan(events, standing, now)
+        plan.duties[:0] = judged.duties
+        plan.lacks += judged.lacks
         self._plan = plan
         for lack in plan.lacks:
             self._tell_lack(lack)

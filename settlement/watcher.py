@@ -54,6 +54,10 @@ class Action(StrEnum):
     FILE = "file"
     PROVE = "prove"
     PULL = "pull"
+    UNSEAL = "unseal"  # one's fingerprint, for a jury that has committed
+    SEAT = "seat"  # a jury
+    DECIDE = "decide"  # a case whose jury is over
+    APPEAL = "appeal"
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,11 @@ def terms_of(domain: Domain, evidence: RoundEvidence) -> Terms:
     return Terms(domain, evidence.order, three, evidence.start, three)
 
 
-def keep_session(journal: Journal, session: Play, role: str) -> None:
-    """Session and rounds, as a node that took part has them."""
+def keep_session(
+    journal: Journal, session: Play, role: str, seal: tuple[bytes, bytes] | None = None
+) -> None:
+    """Session and rounds, as a node that took part has them. `seal`: salt and fingerprint that V
+    has behind every leaf."""
     first = session.rounds[0]
     terms, order = terms_of(session.domain, first), first.order
     journal.put_session(
@@ -180,7 +183,7 @@ def keep_session(journal: Journal, session: Play, role: str) -> None:
                 evidence.record.round,
                 done.draft.to_wire() if done.draft else None,
                 done.verdict.to_wire(),
-                b"",
+                b"" if seal is None else b"".join(seal) * len(evidence.verdict_leaves),
             )
         )
 

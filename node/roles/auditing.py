@@ -5,9 +5,10 @@ lane's seed (from the batch's randomness), the vault's stakes *as they stood whe
 registered* (nobody can stake into a draw whose randomness is known), the target model, and the
 lane's parties, who are left out.
 
-Until a panel contract exists, this function is the draw, and commitments and reveals travel as
-signed messages between V and the drawn auditors: a silent or careless auditor is seen and reported
-by them, and loses nothing. `Draws` is the seam: a panel's events will name the auditors there.
+This draw is of the nodes' own: the juries of the contracts (`settlement.panels`) are drawn by
+another seed and answered by nobody here yet. Commitments and reveals travel as signed messages
+between V and the drawn auditors: a silent or careless auditor is seen and reported by them, and
+loses nothing. `Draws` is the seam: a jury's events can name the auditors there.
 """
 
 from __future__ import annotations

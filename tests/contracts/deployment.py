@@ -12,7 +12,7 @@ from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.deploy import deploy
 from settlement.chain.lanes import Position, SignedVoucher
-from settlement.chain.parameters import DEVNET
+from settlement.chain.parameters import DEVNET, Parameters
 from settlement.chain.rpc import Rpc
 from settlement.chain.send_journal import SqliteSendJournal
 from settlement.chain.sender import Sender
@@ -32,10 +32,10 @@ def make_sender(rpc: Rpc, key: bytes, path: Path, contracts: Contracts | None = 
     return Sender(rpc, key, SqliteSendJournal(path), errors=errors, poll_seconds=0.01)
 
 
-def deploy_devnet(anvil: Anvil, folder: Path) -> Contracts:
+def deploy_devnet(anvil: Anvil, folder: Path, parameters: Parameters = DEVNET) -> Contracts:
     rpc = Rpc.connect(anvil.url)
     owner = make_sender(rpc, OWNER, folder / "owner.sqlite")
-    contracts = deploy(owner, rpc, folder / "addresses.json", DEVNET)
+    contracts = deploy(owner, rpc, folder / "addresses.json", parameters)
     for index, key in enumerate(KEYS):
         holder = address_of_key(key)
         owner.send(f"mint:{index}", contracts.token.mint(holder, 10**7 * TOKEN))

@@ -22,16 +22,16 @@ from deployment import (
     open_lane,
 )
 from played_sessions import Play, play, record_of, sealed
-from watched_node import voucher_over
+from watched_node import Watched, keep_session, keep_voucher, voucher_over
 
 from settlement import panels, trees
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.events import CaseFiled, TicketEntered
 from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
-from settlement.chain.lanes import Position, groups_of
+from settlement.chain.lanes import Position, SignedVoucher, groups_of
 from settlement.chain.panel import AuditStage, CaseStage, JuryStage, TicketKind
-from settlement.chain.parameters import DEVNET
+from settlement.chain.parameters import DEVNET, JurySpans
 from settlement.chain.sender import Sender
 from settlement.chain.standing import fold
 from settlement.draws import RoundEvidence, lane_seed, target_of
@@ -49,6 +49,14 @@ V = address_of_key(VERIFIER)
 AUDITORS = tuple(keccak256(b"auditor", bytes([number])) for number in range(4))
 TARGET = Manifest("target", Tier.FLOAT32, b"\x01" * 32, b"\x02" * 32, 512, (2,), 1024)
 MARGIN, DISTANCE = 1 << 14, 64
+# Phases that no slow machine misses.
+PARAMETERS = replace(
+    DEVNET,
+    times=replace(DEVNET.times, panel=2_000, appeal=4_000, unbonding=6_300),
+    panel=replace(DEVNET.panel, spans=JurySpans(400, 400, 400, 400), appeal_window=400),
+    audits=replace(DEVNET.audits, spans=JurySpans(400, 400, 400, 400)),
+)
+PANEL, AUDITS = PARAMETERS.panel, PARAMETERS.audits
 SALT, PRINT = b"\x05" * 32, bytes(range(32))
 
 
@@ -61,7 +69,7 @@ def anvil() -> Iterator[Anvil]:
 @pytest.fixture(scope="module")
 def opened(anvil: Anvil, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
     folder = tmp_path_factory.mktemp("panel")
-    contracts = open_lane(deploy_devnet(anvil, folder), folder, stake=STAKE).contracts
+    contracts = open_lane(deploy_devnet(anvil, folder, PARAMETERS), folder, stake=STAKE).contracts
     owner = make_sender(contracts.rpc, OWNER, folder / "governor.sqlite", contracts)
     owner.send("register", contracts.registry.register(TARGET))
     tolerance = contracts.registry.set_tolerance(TARGET.model_id, MARGIN, DISTANCE, 0)
@@ -116,12 +124,13 @@ class World:
         self._sent += 1
         sender.send(f"step:{self._sent}", call)
 
-    def settle(self, session: Play) -> None:
+    def settle(self, session: Play) -> SignedVoucher:
         signed = voucher_over(self.chain.domain, session.rounds, KEYS, due=10**20)
         position = Position(signed.voucher.epoch, self.chain.escrow.parameters().fee_bps)
         groups = groups_of([(signed, position)])
         self.send(self.parties.verifier, self.chain.escrow.settle(self.chain.token.address, groups))
         self.anvil.mine(4)
+        return signed
 
     def source(self) -> tuple[Any, ...]:
         """IPlaceRule.Source of the only settlement."""
@@ -196,7 +205,7 @@ def test_a_token_that_is_not_the_targets_costs_v_half(world: World, chain: Contr
     assert subject[15] == panels.verdict_figures(first.verdict_leaves[0])
     accuser = world.parties.client
     bond = chain.panel.bond_for(chain.panel.place_of(9, subject), 0)
-    assert bond == DEVNET.panel.bond
+    assert bond == PANEL.bond
     world.send(accuser, chain.token.approve(chain.panel.address, bond))
     world.send(accuser, chain.panel.accuse(9, question))
     filed = world.last(CaseFiled)
@@ -204,7 +213,7 @@ def test_a_token_that_is_not_the_targets_costs_v_half(world: World, chain: Contr
     assert chain.panel.charge_hash(filed.case_id) != bytes(32)
     jury = chain.panel.case_of(filed.case_id).jury
     members = world.seat(jury)
-    assert len(set(members)) == DEVNET.panel.panel_size
+    assert len(set(members)) == PANEL.panel_size
     assert set(members) <= set(world.auditors)
 
     answers = {member: Answer(print=PRINT, margin=MARGIN + 1) for member in members}
@@ -216,7 +225,7 @@ def test_a_token_that_is_not_the_targets_costs_v_half(world: World, chain: Contr
     world.send(accuser, chain.panel.decide(filed.charge))
     state = chain.panel.case_of(filed.case_id)
     assert (state.stage, state.result) == (CaseStage.DECIDED, Result.GUILTY)
-    world.anvil.warp(DEVNET.panel.appeal_window + 1)
+    world.anvil.warp(PANEL.appeal_window + 1)
     world.send(accuser, chain.panel.conclude(filed.charge))
     assert chain.panel.case_of(filed.case_id).stage == CaseStage.CLOSED
     assert chain.vault.slashable(V, Role.VERIFIER) == STAKE // 2
@@ -224,7 +233,7 @@ def test_a_token_that_is_not_the_targets_costs_v_half(world: World, chain: Contr
     held = chain.escrow.payable_to(members[0], chain.token.address)
     world.send(accuser, chain.panel.pay_juror(filed.charge, False, members[0]))
     paid = chain.escrow.payable_to(members[0], chain.token.address) - held
-    assert paid == DEVNET.panel.fee
+    assert paid == PANEL.fee
 
 
 def test_a_drawn_token_is_audited_and_its_auditors_paid(world: World, chain: Contracts) -> None:
@@ -268,6 +277,72 @@ def test_a_drawn_token_is_audited_and_its_auditors_paid(world: World, chain: Con
     assert chain.audits.stage_of(entered.audit_id) == AuditStage.DONE
     assert chain.audits.bond_of(V) == bond
     world.send(verifier, chain.audits.pay(entered.audit_id, members[1]))
-    assert chain.escrow.payable_to(members[1], chain.token.address) == DEVNET.audits.fee
+    assert chain.escrow.payable_to(members[1], chain.token.address) == AUDITS.fee
     assert chain.escrow.payable_to(members[0], chain.token.address) == 0
     assert chain.vault.slashable(V, Role.VERIFIER) == STAKE
+
+
+def accused(world: World, chain: Contracts, session: Play) -> CaseFiled:
+    """The session's first token, accused by the client."""
+    place = panels.place_words(session.batch(), session.rounds[0].record.start_hash, 0, 0)
+    question = chain.place_rule.verdict_question(place, world.source())
+    bond = chain.panel_terms.bond()
+    world.send(world.parties.client, chain.token.approve(chain.panel.address, bond))
+    world.send(world.parties.client, chain.panel.accuse(9, question))
+    return world.last(CaseFiled)
+
+
+def test_an_accused_verifier_defends_itself(world: World, chain: Contracts, tmp_path: Path) -> None:
+    """Its watcher seats the jury, opens its fingerprint once all have committed, has the case
+    decided and closed, and keeps half of the accuser's bond."""
+    session = played(chain)
+    signed = world.settle(session)
+    filed = accused(world, chain, session)
+    node = Watched(chain, VERIFIER, tmp_path / "watch")
+    keep_session(node.journal, session, "verifier", (SALT, PRINT))
+    keep_voucher(node.journal, session, signed)
+    jury = chain.panel.case_of(filed.case_id).jury
+    world.anvil.mine(2)
+    node.look()
+    members = chain.juries.members_of(jury)
+    assert len(members) == PANEL.panel_size
+    node.look()
+    assert not chain.panel.case_of(filed.case_id).printed, "while answers could be copied"
+    answers = {member: Answer(print=PRINT) for member in members}
+    world.commit(jury, answers)
+    node.look()
+    assert chain.panel.case_of(filed.case_id).printed
+    world.reveal(jury, answers)
+    node.look()
+    state = chain.panel.case_of(filed.case_id)
+    assert (state.stage, state.result) == (CaseStage.DECIDED, Result.CLEARED)
+    world.anvil.warp(PANEL.appeal_window + 1)
+    node.look()
+    assert chain.panel.case_of(filed.case_id).stage == CaseStage.CLOSED
+    assert chain.panel.bond_of(V) == PANEL.bond // 2
+    assert chain.vault.slashable(V, Role.VERIFIER) == STAKE
+    counted = [node.counted(f"watch_{what}") for what in ("seat", "unseal", "decide", "conclude")]
+    assert counted == [1, 1, 1, 1]
+
+
+def test_a_verifier_that_has_lost_its_salts_says_so(
+    world: World, chain: Contracts, tmp_path: Path
+) -> None:
+    session = played(chain)
+    signed = world.settle(session)
+    filed = accused(world, chain, session)
+    node = Watched(chain, VERIFIER, tmp_path / "watch")
+    keep_session(node.journal, session, "verifier")
+    keep_voucher(node.journal, session, signed)
+    members = world.seat(chain.panel.case_of(filed.case_id).jury)
+    world.commit(chain.panel.case_of(filed.case_id).jury, {m: Answer() for m in members})
+    node.look()
+    lacking = {entry["action"]: entry["reason"] for entry in node.desk.view()["lacking"]}
+    assert "salt" in lacking["unseal"]
+    spans = PANEL.spans
+    world.anvil.warp(spans.seat + spans.commit + spans.open + 10)
+    node.look()
+    assert chain.panel.case_of(filed.case_id).result == Result.WITHHELD
+    node.look()
+    lacking = {entry["action"]: entry["reason"] for entry in node.desk.view()["lacking"]}
+    assert "withheld" in lacking["appeal"]

@@ -23,6 +23,7 @@ SHELL = (
     "settlement.settler",
     "settlement.watcher",
     "settlement.challenges",
+    "settlement.panel_watch",
 )
 # Named one by one, so that a new user of the chain has to be argued for here.
 SHELL_USERS = (
