@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from node.inference.architecture import ModelError
+from node.inference.exact.model import ExactModel
 from node.inference.model import LlamaModel
 
 
-def early_exit(target: LlamaModel, layers: int) -> LlamaModel:
+def early_exit(target: LlamaModel | ExactModel, layers: int) -> LlamaModel | ExactModel:
     """The first `layers` layers of a target under its own norm and head, as a model.
 
     Raises:
         ModelError: `layers` is not in 1 … the target's number less one, or the model does not run
             through our forward.
     """
-    if not isinstance(target, LlamaModel):
+    if not isinstance(target, LlamaModel | ExactModel):
         raise ModelError(f"{type(target).__name__}: only models of our own forward can exit early")
     if not 1 <= layers < target.arch.layers:
         raise ModelError(f"{layers} layers: the target has {target.arch.layers}; take fewer")

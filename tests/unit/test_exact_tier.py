@@ -12,6 +12,7 @@ import torch
 
 from node.inference import sampling
 from node.inference.catalog import SHIPPED
+from node.inference.early_exit import early_exit
 from node.inference.exact import weights as integer_weights
 from node.inference.exact.commitment import Commitment
 from node.inference.exact.quantise import load_integers
@@ -105,6 +106,15 @@ def test_the_manifest_names_the_tier_and_the_root_over_rows(tmp_path: Path) -> N
     other = manifest_of(folder, "float32", cache_dir=tmp_path)
     assert other.weights_root != manifest.weights_root
     assert other.model_id != manifest.model_id
+
+
+def test_early_exit_drafts_and_changes_no_text() -> None:
+    params, stops = SETTINGS["greedy"], StopRules(12, target().eos_ids)
+    drafter = ModelDrafter(early_exit(target(), 4))
+    made = generate(Verifier(target()), drafter, PROMPT, params, stops, FixedWindow(3))
+    plain = decode_plain(target(), PROMPT, params, stops)
+    assert compare(made.tokens, plain, near_tie=0).lossless
+    assert drafter.model.arch.layers == 4
 
 
 # ---------------------------------------------------------------- probabilities

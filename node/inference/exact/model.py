@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 
-from node.inference.architecture import ModelError
+from node.inference.architecture import Architecture, ModelError
 from node.inference.cache import KVCache, Run
 from node.inference.exact import quantise
 from node.inference.exact.products import Int8Linear, choose
@@ -196,6 +196,13 @@ class ExactModel:
     def new_cache(self) -> KVCache:
         a = self.arch
         return KVCache(a.layers, a.kv_heads, a.head_dim, a.context_length, torch.int16, self.device)
+
+    def truncated(self, arch: Architecture) -> ExactModel:
+        """This model with the first `arch.layers` layers only."""
+        return ExactModel(self._first_layers(arch), self.device, None, self.folder)
+
+    def _first_layers(self, arch: Architecture) -> IntegerModel:
+        return replace(self._integers, arch=arch, layers=self._integers.layers[: arch.layers])
 
     def new_pool(self, tokens: int) -> BlockPool:
         """Memory for the caches of many sessions, `tokens` in all."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import torch
 
-from node.inference.architecture import ModelError
+from node.inference.architecture import Architecture, ModelError
 from node.inference.cache import Run
 from node.inference.catalog import default_cache_dir
 from node.inference.exact.model import ExactModel, Layer, Requantised
@@ -136,6 +136,9 @@ class NativeModel(ExactModel):
         self._exp_table = self._exp.long()
         self._sigmoid_table = self._sigmoid.long()
         self._check_kernel()
+
+    def truncated(self, arch: Architecture) -> ExactModel:
+        return NativeModel(self._first_layers(arch), self._library, self.folder)
 
     def _check_kernel(self) -> None:
         """Both paths over a text in windows, compared."""
