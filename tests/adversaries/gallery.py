@@ -195,6 +195,10 @@ SCENES: tuple[tuple[Scene, Judge], ...] = (
         by_refusal("belongs to another order"),
     ),
 )
+# Whose faults FaultCourt itself judges.
+BEFORE_THE_COURT = tuple(
+    (scene, judge) for scene, judge in SCENES if judge.__qualname__.startswith("by_proof")
+)
 NAMES = tuple(scene.name for scene, _ in SCENES)
 
 

@@ -5,9 +5,9 @@ signatures, journals, the engine, the network's messages. An honest spare of the
 there, so that a client who is let down can go on with another; it costs a little more, so the
 dishonest one is asked first.
 
-What a contract would rule is not played here: `fault` is what `settlement.faults` proves from the
-honest parties' own journals, the same proof that FaultCourt takes (tests/contracts/test_court.py),
-or what an auditor's second run finds, which a panel judges.
+`fault` is what `settlement.faults` proves from the honest parties' own journals, the same proof
+that FaultCourt takes (`courtroom` shows it to the contracts), or what an auditor's second run
+finds, which a panel judges and nobody on this stage.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import arena as lanes
 import cast_drafters
 import trio
-from arena import DOMAIN, DRAFT, TARGET, Arena, InThread, Letters
+from arena import DRAFT, TARGET, Arena, InThread, Letters
 from audit_scene import loaded
 from engine_models import TableModel
 
@@ -42,6 +43,7 @@ from node.roles.rerun import Case, Tolerance, WorkerRerun
 from node.roles.session import SessionFault
 from node.roles.stored import Private, stored_round
 from node.roles.verifier import VerifierRole
+from settlement.fault_proofs import Fault
 from settlement.faults import equivocations
 from settlement.payments import Dues, cost, dues
 from settlement.records import Mode
@@ -58,10 +60,10 @@ class Row:
         caught: how; empty where it was not.
         outcome: refused (nobody serves or signs on), found (the evidence is complete; who rules
             on it is not on this stage), unprofitable (it earns less than honest work does), bounded
-            (it gets away with no more than the protocol's bound).
+            (it gets away with no more than the protocol's bound), slashed (a court has ruled).
         fault: as protocol section 8 numbers it; empty where nothing is punishable.
         sessions: that were started.
-        slashed, victim_recovered: stake units; zero here, where there is no vault.
+        slashed, victim_recovered: stake units; zero where there is no vault (see `courtroom`).
         text_intact: what the client kept is the target's own text.
         honest_slashed: honest parties that anything was proven against.
     """
@@ -93,11 +95,16 @@ class Played:
     error: str = ""
     notes: list[str] = field(default_factory=list)
     seen: int = 0  # output tokens that reached the client
-    faults: tuple[tuple[int, bytes], ...] = ()  # number, guilty
+    proofs: tuple[Fault, ...] = ()  # one for each thing that FaultCourt punishes
     mismatches: int = 0  # output tokens whose leaf is not what the target says
     farthest: int = 0  # of V's fingerprints from those of a second run
     stale: int = 0  # frames that the honest verifier dropped
     served_cost: int = 0  # what the client must hold for all that V has served, fee included
+
+    @property
+    def faults(self) -> set[tuple[int, bytes]]:
+        """(number, guilty) of what is proven."""
+        return {(proof.number, proof.guilty) for proof in self.proofs}
 
     @property
     def sessions(self) -> list[Any]:
@@ -287,11 +294,13 @@ class _Directory:
 async def _look(played: Played, scene: Scene) -> None:
     """What the honest parties' journals prove, and what a second run of the target finds."""
     crooked = scene.role
-    found: set[tuple[int, bytes]] = set()
-    for name, node in played.nodes.items():
-        if name != crooked:
-            found |= set(_proven(node))
-    played.faults = tuple(sorted(found))
+    found = {
+        proof.key: proof
+        for name, node in played.nodes.items()
+        if name != crooked
+        for proof in _proven(node)
+    }
+    played.proofs = tuple(found.values())
     for name, node in played.nodes.items():
         if "verifier" in name:
             played.stale += node.metrics.counters["stale_drafts"]
@@ -326,20 +335,20 @@ def _prints(played: Played, served: Any) -> list[bytes]:
     return [print_ for row in rows for print_ in Private.from_wire(row.private).fingerprints]
 
 
-def _proven(node: Node) -> list[tuple[int, bytes]]:
-    """(number, guilty) of everything that this node kept and a contract can judge: what its watcher
-    makes challenges of (node/watching.py)."""
-    room = EvidenceRoom(node.journal, DOMAIN)
+def _proven(node: Node) -> list[Fault]:
+    """Everything that this node kept and a contract can judge: what its watcher makes challenges of
+    (node/watching.py)."""
+    room = EvidenceRoom(node.journal, lanes.DOMAIN)
     out = []
     kept = [accusation for _, accusation in room.accusations()]
     for accusation in kept:
         here, before = accusation.evidence()
         held = room.round(here.verdict.start_hash, here.verdict.round)
-        faults = list(round_faults(DOMAIN, here, before))
+        faults = list(round_faults(lanes.DOMAIN, here, before))
         if held is not None:
-            faults += equivocations(DOMAIN, here, held)
+            faults += equivocations(lanes.DOMAIN, here, held)
         for other in kept:
             if other is not accusation:
-                faults += equivocations(DOMAIN, here, other.evidence()[0])
-        out += [(fault.number, fault.guilty) for fault in faults]
+                faults += equivocations(lanes.DOMAIN, here, other.evidence()[0])
+        out += faults
     return out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import cast_drafters as drafters
 import pytest
-from gallery import NAMES, SCENES, show
+from gallery import BEFORE_THE_COURT, NAMES, SCENES, show
 from stage import Scene
 
 from settlement.records import Mode
@@ -32,13 +34,29 @@ def test_it_is_caught(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_the_court_slashes_half_for_each_proof_and_spares_the_others(tmp_path: Path) -> None:
+    from courtroom import STAKE, opened  # the chain's libraries, which no quick test needs
+
+    with opened(tmp_path) as room:
+        for scene, judge in BEFORE_THE_COURT:
+            row, played = show(scene, judge)
+            assert played.proofs, scene.name
+            ruled = room.ruled(row, scene, played)
+            assert ruled.outcome == "slashed", ruled
+            # Half for the first fault, half of what is left for the next.
+            assert ruled.slashed >= STAKE // 2
+            assert ruled.slashed == STAKE - STAKE // 2 ** len(played.proofs)
+            assert ruled.honest_slashed == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.GREEDY, Mode.COUPLED, Mode.REJECTION])
 def test_honest_parties_look_like_no_adversary(mode: Mode) -> None:
     """Judges that find something in everything would find it here."""
     wishes = {"temperature": 0} if mode == Mode.GREEDY else {}
     for role in ("drafter", "verifier"):
         played = Scene("honest", role, mode, wishes=wishes).play(5)
-        assert played.faults == ()
+        assert played.faults == set()
         assert played.mismatches == played.farthest == 0
         assert played.outcome is not None
         assert played.text_is_the_targets()
