@@ -248,9 +248,11 @@ def _position(target: SmallTarget, rng: Random) -> Position:
     vectors: list[Vector] = []
     for index in range(vectors_of(sizes)):
         elements, width = shape_of(sizes, index)
-        # Close to the residual's limit, so that some sums are cut.
-        most = (1 << 31) - 2000 if width == 4 else 32_639
-        values = numbers.integers(-most, most, elements)
+        values = numbers.integers(-32_639, 32_640, elements)
+        if width == 4:
+            # At the residual's limits, so that many sums are cut there.
+            near = exact.RESIDUAL_LIMIT - numbers.integers(0, 3_000, elements)
+            values = np.where(values > 0, near, -near)
         exponent = rng.randrange(0, 39) if index % VECTORS == Place.ACTIVATION else 0
         vectors.append(Vector.of(values, width, exponent))
     for layer in range(sizes.layers):

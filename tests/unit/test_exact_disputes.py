@@ -92,6 +92,10 @@ def test_false_figures_of_a_relaxed_leaf() -> None:
         assert fault is not None
         assert fault.code == ExactCode.SCORE_FIGURES
         assert look(play, index, at, score_top=leaf.score_top - 1) is not None
+        higher = look(play, index, at, score_top=leaf.score_top + 1)
+        # What V emits of its own has the top score; an accepted draft only bounds it.
+        assert (higher is None) == leaf.accepted
+    assert not all(play.rounds[i].verdict_leaves[j].accepted for i, j in drafted)
 
 
 def test_a_cutoff_that_hides_the_best_token_is_for_the_panel() -> None:
