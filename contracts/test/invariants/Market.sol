@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
-import {Vm} from "forge-std/Vm.sol";
-
 import {ILaneEscrow} from "../../interfaces/ILaneEscrow.sol";
 import {IStakeVault, Role} from "../../interfaces/IStakeVault.sol";
 import {Records} from "../../libraries/Records.sol";
