@@ -224,6 +224,7 @@ def assert_money(report: dict[str, Any]) -> None:
     ("mode", "words"),
     [
         ("coupled", ("--sessions", "2")),
+        ("coupled", ("--sessions", "1", "--tier", "exact")),
         ("rejection", ("--sessions", "1", "--top-k", "40", "--latency", "5")),
     ],
 )
@@ -236,7 +237,10 @@ def test_one_command_settles_and_leaves_nothing(
         assert len(children) >= 10  # nine nodes and the chain
         assert run.end() == 0, run.output
         assert gone(children)
-        assert_report(json.loads(run.report.read_text()), int(words[1]), mode)
+        report = json.loads(run.report.read_text())
+        assert_report(report, int(words[1]), mode)
+        tier = "exact" if "exact" in words else "float32"
+        assert {done["tier"] for done in report["sessions"]} == {tier}
         assert "not ended in order" not in run.output
         assert "Traceback" not in run.output
         assert_ports_closed(run.folder)
