@@ -228,7 +228,7 @@ async def _start_role(
     if config.role in ("client", "drafter", "verifier"):
         RecordsService(node, draws).serve(salts=config.role == "verifier")
     elif config.role == "auditor":
-        parts.auditor = await serve_auditor(node, config, draws, nursery)
+        parts.auditor = await serve_auditor(node, config, draws, contracts, nursery)
         nursery.start_soon(_audit_draws, parts.auditor, parts.chain)
     if config.role != "bootstrap":
         nursery.start_soon(_work_on_chain, parts, contracts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +16,12 @@ from node.inference.manifest import manifest_of
 from node.inference.tokens import Tokenizer, require_same_tokens
 from node.network.messages import Offer, PromptDelivery, Role
 from node.roles.ports import Node
+from node.watching import keep_found
 from settlement.hashing import ZERO32
 from settlement.records import Manifest, Order, Tier
 
 if TYPE_CHECKING:
+    from node.inference.exact.target import ExactTarget
     from node.inference.window import WindowControl
     from node.inference.worker import InferenceWorker
     from node.roles.auditing import Draws
@@ -199,10 +202,11 @@ class _LateWorker:
 
 
 async def serve_auditor(
-    node: Node, config: NodeConfig, draws: Draws, nursery: trio.Nursery
+    node: Node, config: NodeConfig, draws: Draws, contracts: Contracts, nursery: trio.Nursery
 ) -> AuditorRole:
     """Starts the auditor role. Its model is loaded when it is first drawn."""
     from node.roles.auditor import AuditorRole
+    from node.roles.proving import ExactProver
     from node.roles.rerun import Loaded, Tolerance, WorkerRerun
 
     def load() -> Loaded:
@@ -213,10 +217,17 @@ async def serve_auditor(
         model = load_model(folder, config.model.dtype, config.model.device)
         return Loaded(manifest.model_id, model, tokenizer.token_bytes)
 
+    def load_rows() -> ExactTarget:
+        from node.inference.exact.target import ExactTarget
+
+        return ExactTarget.load(folder_of(config, config.model.target))
+
     # The order's model must be ours, so its tier is the configured one.
-    tolerance = Tolerance.of(Tier.EXACT if config.model.dtype == "exact" else Tier.FLOAT32)
+    exact = config.model.dtype == "exact"
+    tolerance = Tolerance.of(Tier.EXACT if exact else Tier.FLOAT32)
     engine = WorkerRerun(_LateWorker(config.model.threads), load)
-    role = AuditorRole(node, draws, engine, tolerance=tolerance)
+    prove = ExactProver(node, load_rows, partial(keep_found, node, contracts)) if exact else None
+    role = AuditorRole(node, draws, engine, tolerance=tolerance, prove=prove)
     await nursery.start(role.run)
     return role
 

@@ -46,6 +46,7 @@ from settlement.watcher import (
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
 BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
+FOUND: Final = "found"  # the journal's name for faults that await their first look
 T = TypeVar("T")
 
 
@@ -89,6 +90,14 @@ class JournalRecords:
     def hop(self, call: Callable[..., T], *args: Any) -> T:
         """Calls in the journal's thread."""
         return trio.from_thread.run_sync(call, *args)
+
+
+def keep_found(node: Node, contracts: Contracts, faults: Iterable[Fault]) -> None:
+    """Journals faults with their evidence, for the node's watcher to prove at its next look. In the
+    journal's thread; once each."""
+    for fault in faults:
+        challenge = Challenge.of(contracts, fault)
+        node.journal.secret_once(f"{FOUND}:{challenge.name.hex()}", challenge.to_wire)
 
 
 class WatchDesk:
@@ -303,6 +312,7 @@ class WatchDesk:
     def _find(self, standing: Standing, now: Now) -> None:
         """Looks through what is new: kept accusations, and settled roots of this node's lanes."""
         self._weigh_accusations(standing)
+        self._weigh_found(standing)
         mine = standing.keys_of(self._node.address)
         of_lane: dict[bytes, list[bytes]] = {}
         for batch, _index, entry, lane in standing.settlements():
@@ -345,6 +355,14 @@ class WatchDesk:
             if not faults:
                 self._node.metrics.count("watch_unprovable")
                 self._node.log.info("no contract can judge what was kept", accusation=name)
+
+    def _weigh_found(self, standing: Standing) -> None:
+        """Faults that an audit has found, kept by `keep_found`."""
+        for name, wire in self._records.hop(self._node.journal.secrets_under, FOUND):
+            if name not in self._weighed:
+                fault = Challenge.from_wire(self._contracts, wire).fault
+                self.accuse([fault], standing.keys_of(self._node.address))
+                self._weighed.add(name)
 
     def _equivocations_with(self, start_hash: bytes, name: str) -> list[Fault]:
         """Two accusations of one session may be each other's proof: neither window counted, say."""

@@ -3,8 +3,8 @@
 One task per drawn lane. What must not change after a restart is journalled before it is sent: the
 salt, the digest and the signed commitment in one row, and the report at the end; a re-run repeats.
 
-No panel contract exists yet: commitments and reveals go as signed messages to V and to the other
-drawn auditors, and a report is this node's word. Nobody is slashed or paid by it.
+Commitments and reveals go as signed messages to V and to the other drawn auditors, and a report is
+this node's word: nobody is slashed or paid by it. What a court can judge by itself goes to `prove`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -48,6 +48,7 @@ from node.roles.ports import Node
 from node.roles.refusals import No
 from node.roles.rerun import AuditEngine, Case, Findings, OtherModel, Tolerance
 from node.roles.stored import Private
+from settlement.records import SessionStart
 
 PARTIES: Final = 3
 
@@ -79,9 +80,18 @@ class _Committed:
         return cls(raw[:32], raw[32:64], decode(raw[64:], AuditCommit))
 
 
+class Prover(Protocol):
+    """Takes what a second run found to a court, as far as one can judge it."""
+
+    async def __call__(
+        self, case: Case, start: SessionStart, findings: Findings, salts: Sequence[Private]
+    ) -> None: ...
+
+
 class AuditorRole:
     """Audits on `engine` whatever this node is drawn for. `look` is to be called when the chain has
-    moved."""
+    moved. `prove` is given every session that differs and whose salts V has opened, before the
+    report is kept: after a crash the audit, and with it the proof, is made again."""
 
     def __init__(
         self,
@@ -91,8 +101,10 @@ class AuditorRole:
         *,
         tolerance: Tolerance | None = None,
         patience: Patience | None = None,
+        prove: Prover | None = None,
     ) -> None:
         self.node = node
+        self.prove = prove
         self.draws = draws
         self.engine = engine
         self.tolerance = tolerance or Tolerance()
@@ -227,6 +239,10 @@ class AuditorRole:
         deadline = trio.current_time() + self.patience.open
         salts = await self._salts(drawn, delivered, committed.message, deadline)
         weighed = weigh(delivered.rounds, findings, salts, self.tolerance)
+        guilty = weighed.verdict in (Verdict.MISMATCH, Verdict.FINGERPRINT)
+        # Only salts that open every leaf: others would not do in a court either.
+        if guilty and self.prove and weighed.distance is not None and not isinstance(salts, str):
+            await self.prove(case, terms.start, findings, salts)
         await self._all_committed(committed.message, others, deadline)
         reveal = AuditReveal(
             batch_id=drawn.batch_id,

@@ -656,7 +656,7 @@ class Contracts:
     def followed(self) -> Iterable[Contract]:
         """Those whose events tell how everything stands (`standing.fold`)."""
         holders = (self.vault, self.escrow, self.ledger)
-        judges = (self.court, self.panel, self.audits)
+        judges = (self.court, self.exact_dispute, self.panel, self.audits)
         return (*holders, self.beacon, *judges, self.demands, self.session_demands)
 
     def rule_of(self, fault: Fault) -> FaultRule:

@@ -141,6 +141,41 @@ def test_the_right_tokens_from_another_hidden_state_are_told_by_fingerprint() ->
     assert all(report["fingerprint_distance"] > 1000 for report in reports)
 
 
+@pytest.mark.parametrize(
+    ("lie", "records", "handed_on"),
+    [
+        (None, ("client", "drafter", "verifier"), 0),
+        (OneLie(3 + 10), ("client", "drafter", "verifier"), 3),
+        (OtherHidden(), ("client", "drafter", "verifier"), 3),
+        # Without V's salts there is nothing that a court could open.
+        (OneLie(3 + 10), ("client", "drafter"), 0),
+    ],
+)
+def test_what_differs_is_handed_on_for_proof_before_it_is_reported(
+    lie: TableModel | None, records: tuple[str, ...], handed_on: int
+) -> None:
+    arena = Arena(seed=6)
+    told = []
+
+    async def act(scene: Scene) -> None:
+        for role in scene.auditors:
+
+            async def prove(
+                case: Any, start: Any, findings: Any, salts: Any, journal: Any = role.node.journal
+            ) -> None:
+                assert case.order.session_id == start.session_id == scene.session_id
+                assert len(salts) == len(case.rounds)
+                assert len(findings.fingerprints) == 24
+                # Not yet done: a crash from here on makes the audit, and the proof, again.
+                told.append(journal.fact("audit-done:1:0"))
+
+            role.prove = prove
+        await scene.audited()
+
+    staged(6, arena, greedy(arena), act, model=lie, records=records)
+    assert told == [None] * handed_on
+
+
 # ---------------------------------------------------------------- silence
 
 

@@ -20,6 +20,7 @@ import torch
 import trio
 from arena import Arena, ignore
 from deployment import KEYS, TOKEN, deploy_devnet, make_sender
+from watched_node import Watched
 
 from node.inference.catalog import SHIPPED
 from node.inference.exact import model as exact_model
@@ -32,9 +33,11 @@ from node.inference.plain import replay
 from node.network.memory import run_deterministically
 from node.roles.accusations import evidence_of
 from node.roles.exact_disputes import Disputes, disputes_of
+from node.roles.proving import ExactProver
 from node.roles.rerun import Case, Findings, Tolerance, rerun
 from node.roles.session import Terms
 from node.roles.stored import Private, stored_round, unpack_prompt
+from node.watching import keep_found
 from settlement import exact
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
@@ -270,6 +273,34 @@ def test_one_changed_token_is_slashed_on_one_proof(
     assert chain.vault.slashable(verifier, Role.VERIFIER) == STAKE // 2
     drafter = Arena().seat("drafter").address
     assert chain.vault.slashable(drafter, Role.DRAFTER) == STAKE
+
+
+def test_an_auditors_watcher_proves_what_its_audit_found(
+    anvil: Anvil, chain: Contracts, tmp_path: Path
+) -> None:
+    served = serve(OneLie(len(PROMPT) + 10), mode=Mode.GREEDY, temperature=0)
+    verifier = Arena().seat("verifier").address
+    findings = served.rerun()
+
+    def audit(auditor: Watched) -> None:
+        keep = functools.partial(keep_found, auditor.node, chain)
+        prove = ExactProver(auditor.node, opened, keep)
+        trio.run(prove, served.case, served.terms.start, findings, served.salts)
+
+    auditor = Watched(chain, KEYS[1], tmp_path)
+    audit(auditor)
+    # Killed before its first look: what the audit found is in its journal.
+    auditor.close()
+    auditor = Watched(chain, KEYS[1], tmp_path)
+    audit(auditor)  # and found again, for the report was not kept: it is filed once all the same
+    for _ in range(8):  # filed, the blocks between, proven, the bond pulled
+        auditor.look()
+        anvil.mine()
+    assert chain.vault.slashable(verifier, Role.VERIFIER) == STAKE // 2
+    assert chain.vault.slashable(Arena().seat("drafter").address, Role.DRAFTER) == STAKE
+    assert auditor.steps() == ["proven"]
+    assert auditor.counted("faults_found") == 1
+    auditor.close()
 
 
 # ---------------------------------------------------------------- other models: to the panel
