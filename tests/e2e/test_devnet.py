@@ -68,6 +68,8 @@ def devnet(folder: Path, *words: str) -> Iterator[Devnet]:
             stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # A suite that a script runs in the background has ^C ignored, and children inherit it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
     try:
         yield Devnet(process, kept, report, folder / "said")
