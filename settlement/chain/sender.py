@@ -44,6 +44,7 @@ from settlement.signing import address_of_key
 # A call's cost may grow between simulation and block: other lanes settle, slots turn cold.
 _GAS_MARGIN_PERCENT: Final = 30
 _POLL_SECONDS: Final = 0.5
+_LAG_SECONDS: Final = 3.0
 _FIRST_POLL_SECONDS: Final = 0.005  # doubled from poll to poll: a devnet mines at once
 
 _KNOWN: Final = ("already known", "already imported", "known transaction")
@@ -86,8 +87,10 @@ class Sender:
     """Sends transactions of one key to one chain. See the module's text.
 
     `finality` is how many blocks must lie on a transaction (its own counted) before it is
-    forgotten; the node must answer for account states that deep. `at_step` is called with
-    "simulated", "signed", "journalled", "sent", "confirmed" and "finished": tests die there.
+    forgotten; the node must answer for account states that deep. `lag_seconds` is how long a
+    receipt may stay away after the nonce counts as used, before a stranger is thought to have used
+    it. `at_step` is called with "simulated", "signed", "journalled", "sent", "confirmed" and
+    "finished": tests die there.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Sender:
         fees: FeePolicy | None = None,
         finality: int = 64,
         poll_seconds: float = _POLL_SECONDS,
+        lag_seconds: float = _LAG_SECONDS,
         clock: Callable[[], float] = time.time,
         at_step: Callable[[str], None] = nothing,
     ) -> None:
@@ -111,6 +115,7 @@ class Sender:
         self.fees = fees or FeePolicy()
         self._finality = finality
         self._poll = poll_seconds
+        self._lag = lag_seconds
         self._clock = clock
         self._at_step = at_step
         self._closed = threading.Event()
@@ -122,6 +127,8 @@ class Sender:
         self._seen_number = 0
         self._tended_at = 0.0
         self._refusal: dict[str, str] = {}
+        # Nonces that are used and show no receipt of ours, since when (monotonic seconds).
+        self._unexplained: dict[str, float] = {}
         self.chain_id = rpc.chain_id
         genesis = rpc.header(0)
         journal.bind(
@@ -371,6 +378,7 @@ class Sender:
                 continue
             mined = _read_receipt(attempt.hash, receipt)
             self._refusal.pop(pending.intent, None)
+            self._unexplained.pop(pending.intent, None)
             self._at_step("confirmed")
             if _depth(mined, head.number) >= self._finality:
                 self._journal.finish(pending.intent, mined)
@@ -379,8 +387,13 @@ class Sender:
             return
         settled = head.number - self._finality + 1
         if settled >= 0 and self._rpc.transaction_count(self.address, settled) > pending.nonce:
-            # INVARIANT: a new nonce only when no attempt of the old one can ever be mined.
-            self._take_new_nonce(pending, head)
+            # A node may count a transaction of ours before it shows the receipt: anvil between two
+            # steps of one block, a pool of nodes of which one lags. A stranger's stays unexplained.
+            now = time.monotonic()
+            if now - self._unexplained.setdefault(pending.intent, now) >= self._lag:
+                # INVARIANT: a new nonce only when no attempt of the old one can ever be mined.
+                self._take_new_nonce(pending, head)
+                del self._unexplained[pending.intent]
 
     def _take_new_nonce(self, pending: Pending, head: Header) -> None:
         nonce = max(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counter_contract import KEYS, Counter
@@ -198,7 +200,7 @@ def test_an_underpriced_answer_raises_the_bid_at_once_but_never_over_the_cap(
 def test_a_strangers_transaction_under_our_nonce_only_costs_time(
     anvil: Anvil, counter: Counter, journal: SqliteSendJournal
 ) -> None:
-    sender = make_sender(counter, journal, finality=3)
+    sender = make_sender(counter, journal, finality=3, lag_seconds=0.2)
     anvil.automine(False)
     sender.submit("a", counter.hit("a"))
     ours = journal.find("a").newest
@@ -222,10 +224,34 @@ def test_a_strangers_transaction_under_our_nonce_only_costs_time(
     assert journal.find("a").nonce == ours.nonce  # a reorganisation could still give it back
     anvil.mine(2)
     sender.tend()
+    assert journal.find("a").nonce == ours.nonce  # our own receipt could still be on its way
+    time.sleep(0.3)
+    sender.tend()
     assert journal.find("a").nonce == ours.nonce + 1
     anvil.mine()
     sender.wait("a")
     assert counter.hits("a") == 1
+
+
+def test_a_receipt_that_comes_after_the_nonce_counts_is_waited_for(
+    counter: Counter, journal: SqliteSendJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As anvil may show it in the middle of a block: used, and no receipt yet."""
+    sender = make_sender(counter, journal, finality=1)
+    before, real, asked = counter.rpc.transaction_count(ADDRESS), Rpc.receipt, 0
+
+    def late(self: Rpc, transaction: bytes) -> Any:
+        nonlocal asked
+        asked += 1
+        return None if asked <= 5 else real(self, transaction)
+
+    monkeypatch.setattr(Rpc, "receipt", late)
+    mined = sender.send("a", counter.hit("a"))
+    assert asked > 5
+    assert mined.ok
+    assert counter.hits("a") == 1
+    assert counter.rpc.transaction_count(ADDRESS) == before + 1
+    assert len(journal.find("a").attempts) == 1
 
 
 def test_a_dead_node_stops_nothing_for_good(
