@@ -153,8 +153,8 @@ def test_the_verifier_is_killed_and_restarted(net: Live, mode: str) -> None:
         net.running(name).kill()
         net.fleet.launch(net.operator(name))
 
-    done = net.ask(At(3, kill), mode=mode, max_tokens=TOKENS)
-    assert len(killed) == 1
+    while not killed:  # a sampled text may end before its fourth round
+        done = net.ask(At(3, kill), mode=mode, max_tokens=TOKENS)
     net.fleet.await_ready(net.operator(killed[0]))
     checked = net.checked(done)
     assert done["output_tokens"] == len(done["token_ids"])
@@ -175,7 +175,7 @@ def test_the_verifier_is_killed_and_restarted(net: Live, mode: str) -> None:
 def test_the_client_is_killed_and_pays_what_it_received(net: Live) -> None:
     before = len(net.vouchers())
     with pytest.raises(GenerationFailed):
-        net.ask(At(4, net.fleet.client().kill), max_tokens=TOKENS)
+        net.ask(At(4, net.fleet.client().kill), seed=7, max_tokens=TOKENS)
     net.revive()
     eventually("the client has signed for it", lambda: len(net.vouchers()) > before)
     net.await_paid()
