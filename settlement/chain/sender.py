@@ -246,6 +246,8 @@ class Sender:
                     if pending.nonce < count:
                         self._follow(pending, head)
                     else:
+                        # A doubt of before a reorganisation must not count against what comes.
+                        self._unexplained.pop(pending.intent, None)
                         self._nurse(pending, head)
                 except NodeUnreachable:
                     raise

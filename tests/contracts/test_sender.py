@@ -251,7 +251,28 @@ def test_a_receipt_that_comes_after_the_nonce_counts_is_waited_for(
     assert mined.ok
     assert counter.hits("a") == 1
     assert counter.rpc.transaction_count(ADDRESS) == before + 1
-    assert len(journal.find("a").attempts) == 1
+
+
+def test_a_doubt_about_a_nonce_ends_when_a_reorganisation_frees_it(
+    anvil: Anvil, counter: Counter, journal: SqliteSendJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = make_sender(counter, journal, finality=1, lag_seconds=0.2)
+    anvil.automine(False)
+    sender.submit("a", counter.hit("a"))
+    nonce, used = journal.find("a").nonce, True
+    monkeypatch.setattr(Rpc, "receipt", lambda self, transaction: None)
+    monkeypatch.setattr(Rpc, "transaction_count", lambda *call: nonce + used)
+    sender.tend()
+    used = False
+    sender.tend()
+    time.sleep(0.3)
+    used = True
+    sender.tend()
+    assert journal.find("a").nonce == nonce
+    time.sleep(0.3)
+    sender.tend()
+    assert journal.find("a").nonce == nonce + 1  # this time it lasted
+    anvil.automine(True)
 
 
 def test_a_dead_node_stops_nothing_for_good(
