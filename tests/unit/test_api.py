@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,6 +62,11 @@ async def test_a_node_that_cannot_serve_says_so() -> None:
         (b"{", 400),
         (b"[]", 400),
         (b"[" * 200_000, 400),
+        (
+            b'"' + b'\\"' * 200_000,
+            400,
+        ),  # took minutes of the event loop where it was looked at twice
+        (b'{"prompt": "' + b"[" * 100 + b'"}', 200),
         (b'"' + b"a" * api.MAX_BODY + b'"', 413),
         (b'{"prompt": 1}', 200),
     ],
@@ -70,7 +76,8 @@ async def test_only_a_small_json_object_is_a_request(body: bytes, status: int) -
         answer = await client.post("/v1/generate", content=body)
         assert answer.status_code == status
         if status == 200:
-            assert answer.text == 'data: {"type": "done", "said": {"prompt": 1}}\n\n'
+            said = json.dumps({"type": "done", "said": json.loads(body)})
+            assert answer.text == f"data: {said}\n\n"
 
 
 async def test_only_a_client_generates() -> None:
