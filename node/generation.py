@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import trio
+
 from node.config import NodeConfig
 from node.inference.params import KEY_THRESHOLDS, Q24
 from node.inference.tokens import TextStream, Tokenizer, TokenizerError
 from node.roles import receipt
 from node.roles.client import ClientError, ClientRole, Outcome, Plan, plan_for
+from settlement.durable import write_atomic
 from settlement.records import NO_TOKEN, Manifest, Mode
 from settlement.schema import RecordError
 
@@ -219,7 +222,7 @@ class Generator:
         tail = stream.finish()
         if tail:
             await emit({"type": "tail", "text": tail})
-        await emit(self._done(wish, outcome))
+        await emit(await self._done(wish, outcome))
 
     def _plan(self, wish: Wish) -> Plan:
         node = self._client.node
@@ -252,15 +255,13 @@ class Generator:
             first_k=max(limits.min_window, 2),
         )
 
-    def _done(self, wish: Wish, outcome: Outcome) -> dict[str, Any]:
+    async def _done(self, wish: Wish, outcome: Outcome) -> dict[str, Any]:
         """Writes the receipt and says how the request went."""
         text = final_text(self._tokenizer, outcome.tokens, wish.stops)
         last = outcome.sessions[-1]
         path = self._receipts / f"{last.terms.order.session_id.hex()[:16]}.json"
         made = receipt.build(outcome, self._client.node.journal, text)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(made))
-        temporary.replace(path)
+        await trio.to_thread.run_sync(write_atomic, path, json.dumps(made))
         self._written(path)
         rounds = [done for served in outcome.sessions for done in served.rounds]
         payment = last.payment

@@ -15,6 +15,7 @@ import structlog
 from settlement.chain.events import LaneSettled
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.lanes import epoch_of
+from settlement.durable import write_atomic
 from settlement.records import Voucher
 from settlement.schema import RecordError
 
@@ -55,7 +56,8 @@ class ReceiptKeeper:
             self._waiting[path] = missing
 
     def on_event(self, found: ChainEvent) -> None:
-        """A confirmed event; anything but a settlement is passed over."""
+        """A confirmed event; anything but a settlement is passed over. A receipt that was moved
+        away or changed meanwhile is told and waited for no more: it is the client's file."""
         event = found.event
         if not isinstance(event, LaneSettled):
             return
@@ -63,24 +65,27 @@ class ReceiptKeeper:
             paid = [number for number, voucher in missing.items() if pays(event, voucher)]
             if not paid:
                 continue
-            self._add(path, found, paid)
             for number in paid:
                 del missing[number]
+            try:
+                _add(path, found, paid)
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                self._log.warning("receipt not completed", file=str(path), reason=repr(error))
+                missing.clear()
             if not missing:
                 del self._waiting[path]
 
-    def _add(self, path: Path, found: ChainEvent, numbers: list[int]) -> None:
-        data: dict[str, Any] = json.loads(path.read_text())
-        for number in numbers:
-            data["transactions"].append(
-                {
-                    "voucher": number,
-                    "transaction": "0x" + found.transaction.hex(),
-                    "block": found.block_number,
-                    "blockHash": "0x" + found.block_hash.hex(),
-                    "root": "0x" + found.event.root.hex(),
-                }
-            )
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(data))
-        temporary.replace(path)
+
+def _add(path: Path, found: ChainEvent, numbers: list[int]) -> None:
+    data: dict[str, Any] = json.loads(path.read_text())
+    for number in numbers:
+        data["transactions"].append(
+            {
+                "voucher": number,
+                "transaction": "0x" + found.transaction.hex(),
+                "block": found.block_number,
+                "blockHash": "0x" + found.block_hash.hex(),
+                "root": "0x" + found.event.root.hex(),
+            }
+        )
+    write_atomic(path, json.dumps(data))

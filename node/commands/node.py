@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from node.commands._console import Console, add_json
+from settlement.durable import write_atomic
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,9 +48,7 @@ def _run(args: argparse.Namespace) -> None:
 
     def ready(facts: dict[str, Any]) -> None:
         if args.ready_file is not None:
-            temporary = args.ready_file.with_suffix(".tmp")
-            temporary.write_text(json.dumps(facts))
-            temporary.replace(args.ready_file)
+            write_atomic(args.ready_file, json.dumps(facts))
 
     main(load(args.config), on_ready=ready)
 

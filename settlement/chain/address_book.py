@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from settlement.chain.compile import write_atomic
 from settlement.chain.errors import ChainError, ConfigError, ContractMissing, WrongChain
 from settlement.chain.rpc import Rpc, unhex
+from settlement.durable import write_atomic
 from settlement.hashing import keccak256
 
 _VERSION: Final = 1

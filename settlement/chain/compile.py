@@ -14,7 +14,6 @@ import posixpath
 import re
 import shutil
 import subprocess
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ import solcx
 
 from settlement.chain.errors import ConfigError, ToolFailed, ToolMissing
 from settlement.chain.paths import CACHE, CONTRACTS, ROOT
+from settlement.durable import write_atomic
 from settlement.hashing import keccak256
 
 SOLC_VERSION: Final = "0.8.37"
@@ -280,21 +280,6 @@ def compile_contracts(cache_folder: Path = CACHE / "solc") -> Artifacts:
         if test_folder not in path.parents
     }
     return compile_sources(roots, cache_folder=cache_folder)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Whole or not at all, whoever else writes the same file at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from settlement.chain.compile import (
     CompilerSettings,
     compile_sources,
     find_compiler,
-    write_atomic,
 )
 from settlement.chain.errors import ConfigError, ToolFailed, ToolMissing
 from settlement.hashing import keccak256
@@ -139,17 +138,3 @@ def test_the_compiler_is_the_pinned_one_unless_the_caller_names_another(
 def test_a_broken_foundry_toml_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         CompilerSettings.from_foundry(tmp_path / "none.toml")
-
-
-def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "deep" / "file"
-    write_atomic(path, "old")
-
-    def fail(_handle: int) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_atomic(path, "new")
-    assert path.read_text() == "old"
-    assert [entry.name for entry in path.parent.iterdir()] == ["file"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import structlog
 
 from node.receiptkeeper import ReceiptKeeper
@@ -56,3 +57,18 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     keeper.on_event(settled(40, 100))
     assert (tmp_path / "x.json").read_text() == "[]"
     assert len(transactions(path)) == 1
+
+
+@pytest.mark.parametrize("left", [None, "[]", "{", '{"transactions": {}}'])
+def test_a_receipt_that_its_owner_has_moved_or_changed_stops_nobody(
+    tmp_path: Path, left: str | None
+) -> None:
+    """The listener runs in the daemon: what it raised would end the node."""
+    path, other = receipt(tmp_path), receipt(tmp_path, "b.json")
+    keeper = ReceiptKeeper(tmp_path, structlog.get_logger())
+    path.unlink()
+    if left is not None:
+        path.write_text(left)
+    keeper.on_event(settled(40, 100))
+    assert len(transactions(other)) == 1
+    assert left is None or path.read_text() == left
