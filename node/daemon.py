@@ -152,7 +152,7 @@ async def _run(
                 clock=time.time,
                 entropy=os.urandom,
                 log=log,
-                token=await trio.to_thread.run_sync(contracts.vault.stake_token),
+                token=contracts.token.address,
             )
             discovery = Discovery(
                 transport,
@@ -205,7 +205,7 @@ async def _start_role(
 ) -> tuple[Offer, ...]:
     """Starts what this node serves; returns what it offers."""
     config, node = parts.config, parts.node
-    token = contracts.vault.stake_token()
+    token = contracts.token.address
     if config.role == "verifier":
         parts.served = await serve_verifier(node, config, contracts, nursery)
     elif config.role == "drafter":

@@ -74,7 +74,7 @@ async def serve_verifier(
 
     worker = InferenceWorker(threads=config.model.threads)
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
-    folder = folder_of(config, config.model.target)
+    folder = await trio.to_thread.run_sync(folder_of, config, config.model.target)
     model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
     limits = config.limit
     context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
@@ -122,7 +122,7 @@ async def serve_verifier(
         "target_pass_sessions": lambda: worker.pass_sessions,
     }
     await nursery.start(role.run)
-    token = await trio.to_thread.run_sync(contracts.vault.stake_token)
+    token = contracts.token.address
     offer = Offer(int(Role.VERIFIER), manifest.model_id, node.prices.output, token, ZERO32)
 
     def windows_now() -> list[dict[str, Any]]:
@@ -156,9 +156,11 @@ async def serve_drafter(
         folder = await trio.to_thread.run_sync(folder_of, config, config.model.draft)
         dtype = config.model.draft_dtype or config.model.dtype
         model = await worker.call(load_model, folder, dtype, config.model.device)
-        require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
+        draft_tokens = await trio.to_thread.run_sync(Tokenizer.load, folder)
+        require_same_tokens(draft_tokens, tokenizer, model.vocab_size)
         drafter = MixedDrafter(model)
-        draft_id = (await trio.to_thread.run_sync(manifest_of, folder, dtype)).model_id
+        of_draft = partial(manifest_of, folder, dtype, cache_dir=config.model.cache_dir)
+        draft_id = (await trio.to_thread.run_sync(of_draft)).model_id
     role = DrafterRole(
         node,
         WorkerDrafter(worker, drafter),
@@ -167,12 +169,11 @@ async def serve_drafter(
         await claim_check(config, contracts),
     )
     await nursery.start(role.run)
-    token = await trio.to_thread.run_sync(contracts.vault.stake_token)
     offer = Offer(
         int(Role.DRAFTER),
         manifest.model_id,
         node.prices.accepted,
-        token,
+        contracts.token.address,
         claim_id(config),
         None,
         draft_id,
