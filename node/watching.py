@@ -25,6 +25,7 @@ from settlement.chain.indexer import ChainEvent
 from settlement.chain.sender import Sender
 from settlement.chain.standing import Standing, fold
 from settlement.challenges import Challenge, Step
+from settlement.claim_watch import ClaimWatch
 from settlement.draws import BatchEvidence
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
@@ -118,6 +119,7 @@ class WatchDesk:
         self._records = JournalRecords(node)
         self._draws = draws
         self._policy = Policy(draws=draws)
+        self._claims = ClaimWatch()
         self._challenges: dict[str, Challenge] = {}  # by their journalled names
         self._checked: set[bytes] = set()  # settled roots that were looked through
         self._weighed: set[str] = set()  # accusations that were
@@ -196,6 +198,9 @@ class WatchDesk:
         ).plan(events, standing, now)
         plan.duties[:0] = judged.duties
         plan.lacks += judged.lacks
+        key = self._node.address
+        tested = self._claims.plan(self._contracts, key, events, standing, now, self._policy)
+        plan.duties += tested.duties
         self._plan = plan
         for lack in plan.lacks:
             self._tell_lack(lack)

@@ -51,6 +51,7 @@ class Action(StrEnum):
     CLOSE = "close"  # an answered demand nobody contested
     ASSERT = "assert"  # that the registered model made the drafts
     CONCLUDE = "conclude"
+    FLAG = "flag"  # a claim whose rates have failed their test
     FILE = "file"
     PROVE = "prove"
     PULL = "pull"
