@@ -69,7 +69,7 @@ class ChainWatch:
             contracts.followed(),
             IndexStore(path),
             start=first_block,
-            confirmations=max(config.confirmations, 1),
+            confirmations=config.confirmations,
         )
         self.events: list[ChainEvent] = []
         self._of_lane: dict[bytes, list[ChainEvent]] = {}  # those of `facts`, by lane id

@@ -30,7 +30,8 @@ class IdentityConfig:
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """The chain that settles. `confirmations`: blocks on top before a block is acted on."""
+    """The chain that settles. `confirmations`: blocks that lie on an event, its own counted, before
+    it is acted on."""
 
     rpc_url: str
     address_book: Path
@@ -38,6 +39,7 @@ class ChainConfig:
     poll_seconds: float = 1.0
     max_fee_gwei: float = 100.0
     settle_idle_seconds: float = 3600.0  # a lane that has lain still for so long is settled
+    settle_gas_multiple: int = 20  # and one that is owed so many times what settling costs
     draw_patience_seconds: float = 120.0  # those without a stake in a batch spread calls over this
     token_per_wei: float = 1.0  # what a wei of gas is worth in the token's smallest units
     # Bonds of demands for what was settled behind this node's back, in tokens, while their evidence
@@ -145,14 +147,24 @@ class NodeConfig:
             self.chain.rpc_url,
             "an http:// or https:// address",
         )
-        need(self.chain.confirmations >= 0, "chain.confirmations", self.chain.confirmations, "≥ 0")
+        chain = self.chain
+        need(chain.confirmations >= 1, "chain.confirmations", chain.confirmations, "1 or more")
+        need(chain.poll_seconds > 0, "chain.poll_seconds", chain.poll_seconds, "above 0")
+        need(chain.max_fee_gwei > 0, "chain.max_fee_gwei", chain.max_fee_gwei, "above 0")
+        need(chain.token_per_wei >= 0, "chain.token_per_wei", chain.token_per_wei, "0 or more")
+        for name in ("settle_idle_seconds", "draw_patience_seconds"):
+            seconds = getattr(chain, name)
+            need(seconds >= 0, f"chain.{name}", seconds, "0 or more seconds")
         need(
-            0 <= self.chain.demand_tokens < 1e12,
+            0 <= chain.demand_tokens < 1e12,
             "chain.demand_tokens",
-            self.chain.demand_tokens,
-            "0 or more tokens",
+            chain.demand_tokens,
+            "0 or more tokens, below 10**12",
         )
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
+        latency = self.network.added_latency_ms
+        need(latency >= 0, "network.added_latency_ms", latency, "0 or more")
+        need(self.model.threads >= 1, "model.threads", self.model.threads, "1 or more")
         need(
             self.model.dtype in ("exact", "float32", "bfloat16"),
             "model.dtype",
@@ -240,7 +252,10 @@ def _convert(hint: Any, value: Any, key: str, folder: Path) -> Any:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConfigError(f"{key} = {value!r}: a list of strings")
         return tuple(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        # TOML has inf and nan; no comparison below refuses both.
+        if not abs(value) < 1e18:
+            raise ConfigError(f"{key} = {value!r}: a number within ±10**18")
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ConfigError(f"{key} = {value!r}: expected {hint.__name__}")

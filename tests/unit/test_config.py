@@ -62,6 +62,14 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("[chain]", "[model]\ndraft_dtype = 'int4'\n[chain]", "model.draft_dtype = 'int4'"),
         ("[chain]", "[network]\nlisten = 'x'\n[chain]", "a list of strings"),
         ("[chain]", "[chain", "not TOML"),
+        ("[chain]", "[chain]\nconfirmations = 0", "chain.confirmations = 0: 1 or more"),
+        ("[chain]", "[chain]\npoll_seconds = 0", "chain.poll_seconds = 0.0: above 0"),
+        ("[chain]", "[chain]\npoll_seconds = nan", "chain.poll_seconds = nan: a number within"),
+        ("[chain]", "[chain]\ntoken_per_wei = inf", "chain.token_per_wei = inf: a number within"),
+        ("[chain]", "[chain]\nmax_fee_gwei = -1", "chain.max_fee_gwei = -1.0: above 0"),
+        ("[chain]", "[chain]\ndraw_patience_seconds = -1", "0 or more seconds"),
+        ("[chain]", "[network]\nadded_latency_ms = -1\n[chain]", "network.added_latency_ms = -1.0"),
+        ("[chain]", "[model]\nthreads = 0\n[chain]", "model.threads = 0: 1 or more"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
