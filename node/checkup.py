@@ -20,7 +20,7 @@ from node.network import exchange, identity
 from node.network.errors import NetworkError
 from node.network.libp2p_transport import ListenError, check_listen, open_libp2p_transport
 from node.network.messages import BOUNDS, Kind, Ping, Reached, ReachRequest
-from settlement.chain.contracts import Contracts, Role
+from settlement.chain.contracts import Contracts, Role, StakeTimes
 from settlement.chain.deploy import connect
 from settlement.chain.errors import ChainError
 
@@ -55,9 +55,8 @@ def examine(config: NodeConfig, *, progress: Callable[[str], None]) -> list[Find
     progress("ports")
     findings += _ports(config, key, contracts)
     if contracts is not None:
-        findings.append(_clock(contracts))
-        if key is not None:
-            findings += _money(config, contracts, key)
+        progress("clock, stake and money")
+        findings += _on_chain(config, contracts, key)
     progress("models")
     findings += _models(config)
     return findings
@@ -173,8 +172,21 @@ def _chain(config: NodeConfig) -> tuple[Contracts | None, Finding]:
     )
 
 
-def _clock(contracts: Contracts) -> Finding:
-    ahead = time.time() - contracts.rpc.head().timestamp
+def _on_chain(config: NodeConfig, contracts: Contracts, key: OperatorKey | None) -> list[Finding]:
+    """What the deployment says of this clock, journal and key."""
+    try:
+        findings = [_clock(contracts.rpc.head().timestamp, time.time())]
+        if config.role != "bootstrap":
+            findings.append(_retention(config.journal.retention_hours, contracts.vault.times()))
+        if key is not None:
+            findings += _money(config, contracts, key)
+    except ChainError as error:
+        return [Finding("chain", False, str(error), "it answered a moment ago: check again")]
+    return findings
+
+
+def _clock(newest: int, now: float) -> Finding:
+    ahead = now - newest
     # A chain that is idle stands still: only a clock behind the chain's is surely wrong.
     good = ahead > -CLOCK_TOLERANCE
     return Finding(
@@ -182,6 +194,19 @@ def _clock(contracts: Contracts) -> Finding:
         good,
         f"{ahead:+.0f} s against the newest block",
         "set this machine's clock (NTP): orders and deadlines are in unix seconds",
+    )
+
+
+def _retention(hours: float, times: StakeTimes) -> Finding:
+    """Whether the journal keeps rounds as long as anyone may ask for them: the span for which the
+    vault locks stake behind a batch (StakeVault.lockWindow)."""
+    answerable = times.evidence + times.first_deadline + times.second_deadline
+    owed = (answerable + times.panel + times.appeal) / 3600
+    return Finding(
+        "retention",
+        hours >= owed,
+        f"closed sessions are kept for {hours:g} h; evidence of them is owed for {owed:g} h",
+        "raise journal.retention_hours: who has dropped what is drawn pays as for silence",
     )
 
 
@@ -196,6 +221,7 @@ def _money(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> list[F
             f"send some to 0x{key.address.hex()}: settling and opening samples cost gas",
         )
     )
+    unit = 10 ** contracts.token.decimals()
     role = ROLES.get(config.role)
     if role is not None:
         stake = contracts.vault.stake_of(key.address, role)
@@ -203,20 +229,19 @@ def _money(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> list[F
             Finding(
                 "stake",
                 stake.active > 0,
-                f"{stake.active / 1e18:g} tokens serve as {config.role}",
+                f"{stake.active / unit:g} tokens serve as {config.role}",
                 f"stake with `verdraft stake --role {config.role} --amount …`: payment is limited "
                 "to what the stake answers for",
             )
         )
     if config.role != "bootstrap":
-        findings.append(_bonds(config, contracts, key))
+        findings.append(_bonds(config, contracts, key, unit))
     return findings
 
 
-def _bonds(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> Finding:
+def _bonds(config: NodeConfig, contracts: Contracts, key: OperatorKey, unit: int) -> Finding:
     """Whether the key itself holds what its watcher has to put down: stake does not count."""
     held, needed = contracts.token.balance_of(key.address), contracts.court.bond()
-    unit = 10 ** contracts.token.decimals()
     return Finding(
         "bonds",
         held >= needed or config.role == "client",
