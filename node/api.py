@@ -43,6 +43,7 @@ class Views:
         peers: the discovery table as JSON.
         generate: a client's generation call, or None on other roles. Raises ValueError for a
             request that makes no sense.
+        settle: has a payee's vouchers settled now; None on other roles.
     """
 
     health: Callable[[], tuple[bool, dict[str, Any]]]
@@ -50,6 +51,7 @@ class Views:
     peers: Callable[[], list[dict[str, Any]]]
     generate: Generate | None = None
     extra: Mapping[str, Callable[[], Any]] | None = None
+    settle: Callable[[], None] | None = None
 
 
 def _depth(body: bytes) -> int:
@@ -99,11 +101,20 @@ def application(views: Views) -> Starlette:
             return JSONResponse({"error": "send a JSON object"}, 400)
         return _Events(views.generate, wanted)
 
+    async def settle(request: Request) -> Response:
+        if views.settle is None:
+            return JSONResponse({"error": "only a drafter or verifier settles"}, 404)
+        if "origin" in request.headers:
+            return JSONResponse({"error": "web pages may not ask; use the command line"}, 403)
+        views.settle()
+        return JSONResponse({"asked": True}, 202)
+
     routes = [
         Route("/healthz", healthz),
         Route("/metrics", metrics),
         Route("/v1/peers", peers),
         Route("/v1/generate", generate, methods=["POST"]),
+        Route("/v1/settle", settle, methods=["POST"]),
     ]
     for path, view in (views.extra or {}).items():
         routes.append(Route(path, _json_view(view)))

@@ -104,6 +104,7 @@ class Parts:
     generator: Generator | None = None
     auditor: AuditorRole | None = None
     watch: WatchDesk | None = None
+    desk: SettlingDesk | None = None
     ready: bool = False
 
 
@@ -255,7 +256,7 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
         parts.watch = WatchDesk(contracts, sender, parts.chain, node, config.chain, draws=draws)
         nursery.start_soon(parts.watch.run)
         if config.role in ("verifier", "drafter"):
-            desk = SettlingDesk(
+            desk = parts.desk = SettlingDesk(
                 contracts,
                 sender,
                 parts.chain,
@@ -365,6 +366,10 @@ def views(parts: Parts) -> api.Views:
             for stage, timing in parts.node.metrics.timings.items()
         }
 
+    def settle() -> None:
+        if parts.desk is not None:  # else its sender is still being opened: nothing is signed yet
+            parts.desk.ask()
+
     return api.Views(
         health,
         metrics,
@@ -377,6 +382,7 @@ def views(parts: Parts) -> api.Views:
             **(parts.served.views if parts.served else {}),
             "/v1/disputes": lambda: parts.watch.view() if parts.watch else {},
         },
+        settle if parts.config.role in ("verifier", "drafter") else None,
     )
 
 

@@ -122,18 +122,28 @@ class SettlingDesk:
         # The verifier settles; the drafter only when the verifier lets it lie for long.
         idle = config.settle_idle_seconds * (1 if role == "verifier" else 5)
         policy = SettlePolicy(
+            value_factor=config.settle_gas_multiple,
             idle_seconds=idle,
             token_per_wei=Fraction(config.token_per_wei).limit_denominator(10**12),
         )
         self._idle = config.settle_idle_seconds
         self._settler = Settler(contracts, sender, policy)
         self._poll = config.poll_seconds
+        self._asked = float("-inf")
+        self._wanted = trio.Event()
+
+    def ask(self) -> None:
+        """Settles at the next looks what was signed until now, without waiting for more."""
+        self._asked = self._clock()
+        self._wanted.set()
 
     async def run(self) -> None:
         """Looks for lanes to settle every polling interval; an error ends no more than that
         round."""
         while True:
-            await trio.sleep(self._poll)
+            with trio.move_on_after(self._poll):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
             try:
                 await self.settle_due()
                 await trio.to_thread.run_sync(self._sender.tend)
@@ -251,7 +261,8 @@ class SettlingDesk:
                 self._log.warning("rounds under a voucher are gone", root=voucher.root.hex())
                 continue
             share = (lane.drafter, lane.verifier)[mine]
-            return OpenLane(signed, position, state, row.made, share)
+            asked = row.made <= self._asked
+            return OpenLane(signed, position, state, row.made, share, asked=asked)
         return None
 
     async def _notice(

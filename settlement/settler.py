@@ -33,6 +33,7 @@ class Reason(StrEnum):
     THAW = "thaw"  # the client is withdrawing the reserve
     IDLE = "idle"  # no new voucher for long
     DEADLINE = "deadline"  # evidence or stake behind it is about to go
+    ASKED = "asked"  # its operator wants it settled now
     ALONG = "along"  # worth its own gas now that the transaction is paid for by another
 
 
@@ -55,7 +56,7 @@ class OpenLane:
 
     `signed_at` is when the newest voucher was signed, `deadline` (or None) when settling becomes
     impossible for reasons outside the lane; unix seconds. `share` says whose money counts: this
-    party's address.
+    party's address. `asked`: the operator wants it settled whatever it is owed above the gas.
     """
 
     signed: SignedVoucher
@@ -64,6 +65,7 @@ class OpenLane:
     signed_at: float
     share: bytes
     deadline: float | None = None
+    asked: bool = False
 
     @property
     def owed(self) -> int:
@@ -109,6 +111,8 @@ def reason_to_settle(
     alone = _cost(policy, gas_price, policy.transaction_gas + policy.lane_gas)
     if owed <= alone:
         return None  # a ticket below its own redemption cost is kept until it is worth more
+    if lane.asked:
+        return Reason.ASKED
     if owed >= policy.value_factor * alone:
         return Reason.VALUE
     if lane.state.thawing and (

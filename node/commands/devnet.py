@@ -85,5 +85,6 @@ def _run(args: argparse.Namespace) -> int:
         json=args.json,
         draft=args.draft,
         tier=args.tier,
+        settle_at_end=True,
     )
     return run(options)

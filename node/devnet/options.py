@@ -42,6 +42,7 @@ class DevnetOptions:
     latency_ms: float = 0.0
     json: Path | None = None
     tier: str = "float"
+    settle_at_end: bool = False  # nothing goes on chain while prompts run
     draft: str | None = None  # model of the first drafter; None: the shipped one if there is one
 
     @property

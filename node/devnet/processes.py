@@ -56,6 +56,10 @@ class Running:
         """One of the node's JSON views."""
         return httpx.get(self.api + path, timeout=10.0).raise_for_status().json()
 
+    def settle(self) -> None:
+        """Has a drafter or verifier settle what it is owed, now."""
+        httpx.post(self.api + "/v1/settle", timeout=10.0).raise_for_status()
+
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
         self.process.kill()
@@ -171,8 +175,10 @@ class Fleet:
                 rpc_url=world.anvil.url,
                 address_book=world.book,
                 confirmations=1,
-                poll_seconds=0.25,
-                settle_idle_seconds=1.0,
+                poll_seconds=0.5,
+                # What is settled is drawn and audited, by the cores that the prompts run on.
+                settle_idle_seconds=60.0 if options.settle_at_end else 1.0,
+                settle_gas_multiple=10**9 if options.settle_at_end else 20,
                 draw_patience_seconds=2.0,
                 token_per_wei=1e-6,
             ),

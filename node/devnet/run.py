@@ -182,6 +182,8 @@ def await_settled(fleet: Fleet, chain: books.ChainReader) -> None:
         open_lanes = [lane for lane, dues in owed.items() if paid.get(lane) != dues]
         if not open_lanes:
             return
+        for verifier in fleet.of_role("verifier"):
+            verifier.settle()
         if time.monotonic() > deadline:
             shown = ", ".join(
                 f"0x{lane.hex()} (owed {owed[lane]}, paid {paid.get(lane, (0, 0))})"
@@ -189,7 +191,7 @@ def await_settled(fleet: Fleet, chain: books.ChainReader) -> None:
             )
             raise NodeDied(f"lanes are not settled after {SETTLE_SECONDS:.0f} s: {shown}")
         fleet.check_alive()
-        time.sleep(0.25)
+        time.sleep(1.0)
 
 
 def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:

@@ -208,11 +208,14 @@ class Indexer:
             known = self._store.blocks()
             newest = known[-1] if known else None
             back_to: int | None = None
+            top = self._rpc.head()
+            if newest is not None and (top.number, top.hash) == (newest.number, newest.hash):
+                return None  # a quiet chain costs one question
             if newest is not None and self._hash_at(newest.number) != newest.hash:
                 back_to = common_ancestor(known, self._hash_at, self._floor)
                 known = [block for block in known if block.number <= back_to]
             cursor = known[-1].number if known else self._floor
-            heights = next_range(cursor, self._rpc.head().number, self._confirmations, self._limit)
+            heights = next_range(cursor, top.number, self._confirmations, self._limit)
             if not heights and back_to is None:
                 return None
             blocks, events = self._read(heights, known[-1] if known else None)

@@ -166,6 +166,19 @@ def test_a_new_epoch_leaves_the_old_one_collectable() -> None:
     at_till(62, paid_part(5, story))
 
 
+def test_asking_covers_what_was_signed_before_and_nothing_after() -> None:
+    async def story(desk: Desk) -> None:
+        made = max(row.made for row in desk.verifier.node.journal.vouchers(desk.lane.id))
+        for asked_at, covered in ((made - 1, False), (made, True)):
+            settler = settling(desk, Escrow(state_of()), "verifier", asked_at)
+            settler.ask()
+            found = await settler._open_lane(desk.lane)
+            assert found is not None
+            assert found.asked is covered
+
+    at_till(66, paid_part(5, story))
+
+
 def test_rounds_that_are_gone_stop_no_desk() -> None:
     async def story(desk: Desk) -> None:
         journal = desk.verifier.node.journal

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -91,6 +92,19 @@ async def test_no_web_page_spends_the_clients_money() -> None:
         page = {"Origin": "https://somewhere.example", "Content-Type": "text/plain"}
         answer = await client.post("/v1/generate", content=b'{"prompt": 1}', headers=page)
         assert answer.status_code == 403
+
+
+async def test_settling_is_asked_of_payees_and_not_by_a_web_page() -> None:
+    asked: list[int] = []
+    async with served(replace(views(), settle=lambda: asked.append(1))) as client:
+        assert (await client.get("/v1/settle")).status_code == 405
+        page = {"Origin": "https://somewhere.example"}
+        assert (await client.post("/v1/settle", headers=page)).status_code == 403
+        assert not asked
+        assert (await client.post("/v1/settle")).status_code == 202
+        assert len(asked) == 1
+    async with served(views()) as client:
+        assert (await client.post("/v1/settle")).status_code == 404
 
 
 @pytest.mark.parametrize("who", ["reader", "server"])

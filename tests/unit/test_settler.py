@@ -51,6 +51,7 @@ def open_lane(
     share: bytes = VERIFIER,
     by_drafter: bool = True,
     token: bytes = TOKEN,
+    asked: bool = False,
 ) -> OpenLane:
     client = keccak256(index.to_bytes(4, "big"))[:20]
     lane = Lane(client, DRAFTER, VERIFIER, token, ZERO32)
@@ -69,7 +70,7 @@ def open_lane(
     signed = SignedVoucher(lane, voucher, ZERO32, drafter=b"\x01" * 65 if by_drafter else b"")
     position = Position(0, 200, paid_verifier=paid)
     state = LaneState(reserve, thawing, thawed_at, 0, 0, position.digest)
-    return OpenLane(signed, position, state, signed_at, share, deadline)
+    return OpenLane(signed, position, state, signed_at, share, deadline, asked)
 
 
 def reason(lane: OpenLane) -> Reason | None:
@@ -106,9 +107,15 @@ def test_deadlines_and_idleness() -> None:
     assert reason(open_lane(400, signed_at=NOW - 1000)) is Reason.IDLE
 
 
+def test_an_operator_who_asks_does_not_wait() -> None:
+    assert reason(open_lane(400)) is None
+    assert reason(open_lane(400, asked=True)) is Reason.ASKED
+
+
 @pytest.mark.parametrize(
     "urgent",
     [
+        {"asked": True},
         {"signed_at": 0.0},
         {"deadline": 0.0},
         {"thawing": 10**9, "thawed_at": 1},
