@@ -23,8 +23,9 @@ import torch
 from node.inference import catalog
 from node.inference.architecture import ModelError
 from node.inference.early_exit import early_exit
+from node.inference.llama import LlamaModel
 from node.inference.loading import load_model
-from node.inference.model import LlamaModel, Span
+from node.inference.model import Span
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.stops import StopRules

@@ -244,7 +244,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "windows-see-the-next-draft",
-        _ENGINE + "model.py",
+        _ENGINE + "llama.py",
         "    return mask.triu_(past + 1).repeat(group, 1)",
         "    return mask.triu_(past + 2).repeat(group, 1)",
         "test_engine_model.py::test_logits_equal_the_textbook",

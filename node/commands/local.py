@@ -128,10 +128,10 @@ def _drafter(
     args: argparse.Namespace, target: LanguageModel, tokenizer: Tokenizer, console: Console
 ) -> Drafter | None:
     from node.inference import catalog
+    from node.inference.llama import LlamaModel
     from node.inference.loading import load_model
     from node.inference.lookup import LookupDrafter
     from node.inference.mixed_drafter import MixedDrafter
-    from node.inference.model import LlamaModel
     from node.inference.model_drafter import ModelDrafter
     from node.inference.tokens import Tokenizer, require_same_tokens
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from node.inference.architecture import ModelError
 from node.inference.exact.model import ExactModel
-from node.inference.model import LlamaModel
+from node.inference.llama import LlamaModel
 
 
 def early_exit(target: LlamaModel | ExactModel, layers: int) -> LlamaModel | ExactModel:

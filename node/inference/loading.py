@@ -22,7 +22,8 @@ from node.inference.architecture import (
     read_json,
 )
 from node.inference.linear import Linear
-from node.inference.model import LanguageModel, LlamaModel, _Layer
+from node.inference.llama import Layer, LlamaModel
+from node.inference.model import LanguageModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EXACT = "exact"
@@ -160,7 +161,7 @@ def load_llama(
     )
 
 
-def _load_layer(weights: Weights, arch: Architecture, number: int) -> _Layer:
+def _load_layer(weights: Weights, arch: Architecture, number: int) -> Layer:
     prefix = f"model.layers.{number}."
     d, f, hd = arch.hidden_size, arch.intermediate_size, arch.head_dim
     sizes = {"q": arch.heads * hd, "k": arch.kv_heads * hd, "v": arch.kv_heads * hd}
@@ -183,7 +184,7 @@ def _load_layer(weights: Weights, arch: Architecture, number: int) -> _Layer:
         norms = [
             adjacent(weights.take(f"{prefix}self_attn.{n}_norm.weight", hd)) for n in ("q", "k")
         ]
-    return _Layer(
+    return Layer(
         attention_norm=weights.take(prefix + "input_layernorm.weight", d),
         qkv=Linear(torch.cat(qkv), bias),
         query_norm=norms[0],

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from node.inference.architecture import Architecture, ModelError
-from node.inference.cache import KVCache, Run
+from node.inference.cache import Run
 from node.inference.exact import quantise
 from node.inference.exact.products import Int8Linear, choose
 from node.inference.exact.quantise import IntegerModel, Matrix
@@ -30,8 +30,7 @@ from node.inference.exact.tables import (
     rotation_tables,
     sigmoid_table,
 )
-from node.inference.model import Rows, Span, _chunks, _Piece, check_tokens
-from node.inference.paged import BlockPool
+from node.inference.model import Piece, RaggedModel
 
 _RESIDUAL_LIMIT: Final = float((1 << 31) - 1)
 _LOGIT_LIMIT: Final = float((1 << 36) - 1)
@@ -94,7 +93,7 @@ class Layer:
     down: Requantised
 
 
-class ExactModel:
+class ExactModel(RaggedModel):
     """An `IntegerModel` ready to run (see `node.inference.model.LanguageModel`).
 
     Args:
@@ -193,10 +192,6 @@ class ExactModel:
         shared = self._embedding.data_ptr() == self._head.product.weight.data_ptr()
         return sum(p.bytes for p in products) + (0 if shared else self._embedding.numel())
 
-    def new_cache(self) -> KVCache:
-        a = self.arch
-        return KVCache(a.layers, a.kv_heads, a.head_dim, a.context_length, torch.int16, self.device)
-
     def truncated(self, arch: Architecture) -> ExactModel:
         """This model with the first `arch.layers` layers only."""
         return ExactModel(self._first_layers(arch), self.device, None, self.folder)
@@ -204,55 +199,14 @@ class ExactModel:
     def _first_layers(self, arch: Architecture) -> IntegerModel:
         return replace(self._integers, arch=arch, layers=self._integers.layers[: arch.layers])
 
-    def new_pool(self, tokens: int) -> BlockPool:
-        """Memory for the caches of many sessions, `tokens` in all."""
-        a = self.arch
-        return BlockPool(
-            a.layers, a.kv_heads, a.head_dim, a.context_length, torch.int16, self.device, tokens
-        )
-
-    @torch.inference_mode()
-    def forward(self, spans: Sequence[Span]) -> list[Rows]:
-        """As `LanguageModel.forward`. Of the rows, `hidden` is int16[rows, d] (h) and `logits`
-        float64[rows, V], Z / 2**24 exactly."""
-        for span in spans:
-            check_tokens(span.tokens, self.vocab_size)
-            if not 1 <= span.rows <= len(span.tokens):
-                raise ModelError(f"{span.rows} rows asked of {len(span.tokens)} tokens")
-        lengths = [span.cache.length for span in spans]
-        for span in spans:
-            span.cache.reserve(len(span.tokens))
-        try:
-            return self._run(spans)
-        except BaseException:
-            for span, length in zip(spans, lengths, strict=True):
-                span.cache.truncate(length)
-            raise
-
-    def _run(self, spans: Sequence[Span]) -> list[Rows]:
-        outputs: list[list[torch.Tensor]] = [[] for _ in spans]
-        for chunk in _chunks(spans):
-            x = self._decode(chunk)
-            for index, piece in zip(
-                (p.index for p in chunk), x.split([len(p.tokens) for p in chunk]), strict=True
-            ):
-                outputs[index].append(piece)
-            for piece in chunk:
-                piece.cache.advance(len(piece.tokens))
-        last = [torch.cat(parts)[-s.rows :] for s, parts in zip(spans, outputs, strict=True)]
-        hidden, logits = self._read(torch.cat(last))
-        logits.clamp_(-_LOGIT_LIMIT, _LOGIT_LIMIT).mul_(2.0**-quantise.LOGIT_BITS)
-        sizes = [span.rows for span in spans]
-        return [Rows(h, z) for h, z in zip(hidden.split(sizes), logits.split(sizes), strict=True)]
-
     def _read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[8] of float64[n, d]: h as int16[n, d], and Z before its clamp as float64[n, V]."""
+        """[8] of float64[n, d]: h as int16[n, d], and Z / 2**24, exactly, as float64[n, V]."""
         hidden = self._norm(x, self._final_gains)
-        return hidden.to(torch.int16), self._head(hidden)
+        return hidden.to(torch.int16), clamped_logits(self._head(hidden))
 
     # ------------------------------------------------------------ layers
 
-    def _decode(self, chunk: Sequence[_Piece]) -> torch.Tensor:
+    def _decode(self, chunk: Sequence[Piece]) -> torch.Tensor:
         """All layers over the rows of one chunk: float64[n, d], before the final norm."""
         a = self.arch
         x = self._embed(chunk)
@@ -277,7 +231,7 @@ class ExactModel:
                 part.add_(self._mlp(layer, part)).clamp_(-_RESIDUAL_LIMIT, _RESIDUAL_LIMIT)
         return x
 
-    def _embed(self, chunk: Sequence[_Piece]) -> torch.Tensor:
+    def _embed(self, chunk: Sequence[Piece]) -> torch.Tensor:
         """[1] of the chunk's tokens: float64[n, d]."""
         ids = torch.tensor([t for piece in chunk for t in piece.tokens], device=self.device)
         x = self._embedding[ids].double().mul_(self._embedding_scale[ids][:, None])
@@ -366,6 +320,11 @@ class ExactModel:
             device=self.device,
         )[:, None]
         return layer.down(act.div_(exponents).add_(0.5).floor_(), exponents)
+
+
+def clamped_logits(z: torch.Tensor) -> torch.Tensor:
+    """Z of [8], clamped, over 2**24; in place."""
+    return z.clamp_(-_LOGIT_LIMIT, _LOGIT_LIMIT).mul_(2.0**-quantise.LOGIT_BITS)
 
 
 def _exponent(top: int) -> int:

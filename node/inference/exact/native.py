@@ -27,11 +27,11 @@ import torch
 from node.inference.architecture import Architecture, ModelError
 from node.inference.cache import Run
 from node.inference.catalog import default_cache_dir
-from node.inference.exact.model import ExactModel, Layer, Requantised
+from node.inference.exact.model import ExactModel, Layer, Requantised, clamped_logits
 from node.inference.exact.products import InexactBackend
 from node.inference.exact.quantise import IntegerModel
 from node.inference.exact.tables import EXP_LIMIT
-from node.inference.model import Span, _Piece
+from node.inference.model import Piece, Span
 
 SOURCE: Final = Path(__file__).with_name("kernel.c")
 #: No option that lets a compiler reorder or approximate: values are exact, but floor must be floor.
@@ -161,7 +161,7 @@ class NativeModel(ExactModel):
             at += rows
         self.kernel_rows = MOST_ROWS
 
-    def _decode(self, chunk: Sequence[_Piece]) -> torch.Tensor:
+    def _decode(self, chunk: Sequence[Piece]) -> torch.Tensor:
         rows = [len(piece.tokens) for piece in chunk]
         if sum(rows) > self.kernel_rows:
             return super()._decode(chunk)
@@ -300,7 +300,7 @@ class NativeModel(ExactModel):
         hidden = self._norm(x, self._final_gains)
         logits = torch.empty((n, self._head.product.out_features), dtype=torch.float64)
         self._product(self._head, hidden.data_ptr(), n, logits.data_ptr())
-        return hidden, logits
+        return hidden, clamped_logits(logits)
 
 
 def main() -> int:
