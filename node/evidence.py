@@ -4,6 +4,7 @@ demands and proofs ask for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from node.journal import Journal, StoredVoucher
 from node.roles.accusations import Accusation
@@ -16,6 +17,12 @@ from settlement.records import Domain, Voucher
 from settlement.sealing import Text
 
 
+@lru_cache(maxsize=256)
+def _terms(wire: bytes, domain: Domain) -> Terms:
+    """A session's terms, once for all its rounds: what is hashed of an order stays with it."""
+    return Terms.from_wire(wire, domain)
+
+
 class EvidenceRoom:
     """Reads evidence out of the journal. Not thread-safe: call from the journal's thread."""
 
@@ -25,7 +32,7 @@ class EvidenceRoom:
 
     def batch(self, root: bytes) -> BatchEvidence | None:
         """The rounds under `root`, or None when no voucher of it is known here."""
-        row = self._row(root)
+        row = self._journal.voucher_of_root(root)
         if row is None:
             return None
         voucher = Voucher.from_wire(row.voucher)
@@ -33,14 +40,14 @@ class EvidenceRoom:
         earlier = {}
         for evidence in rounds:
             key = (evidence.record.start_hash, evidence.record.round - 1)
-            before = self._round(*key) if key[1] >= 0 else None
+            before = self.round(*key) if key[1] >= 0 else None
             if before is not None:
                 earlier[key] = before
         return BatchEvidence(rounds, self._settled(voucher.base_root), earlier)
 
     def holds(self, root: bytes) -> bool:
         """Whether a voucher of `root` is known here."""
-        return self._row(root) is not None
+        return self._journal.voucher_of_root(root) is not None
 
     def text(self, start_hash: bytes, number: int) -> Text | None:
         """Prompt and output of a session up to the end of that round; None when it, or a round on
@@ -60,21 +67,11 @@ class EvidenceRoom:
         for name, raw in self._journal.secrets_under("accusation"):
             yield name, Accusation.from_wire(raw)
 
-    def round(self, start_hash: bytes, number: int) -> RoundEvidence | None:
-        """The round as it counted here."""
-        return self._round(start_hash, number)
-
-    def _row(self, root: bytes) -> StoredVoucher | None:
-        for row in reversed(self._journal.vouchers()):
-            if Voucher.from_wire(row.voucher).root == root:
-                return row
-        return None
-
     def _settled(self, root: bytes) -> trees.Settled | None:
         """The preimage of a root that a voucher here has."""
         if root == ZERO32:
             return None
-        row = self._row(root)
+        row = self._journal.voucher_of_root(root)
         if row is None:
             return None
         voucher = Voucher.from_wire(row.voucher)
@@ -85,17 +82,18 @@ class EvidenceRoom:
         found = []
         for run in unpack_runs(row.leaves):
             for number in range(run.first, run.first + run.count):
-                evidence = self._round(run.start_hash, number)
+                evidence = self.round(run.start_hash, number)
                 if evidence is not None:
                     found.append(evidence)
         return tuple(found)
 
-    def _round(self, start_hash: bytes, number: int) -> RoundEvidence | None:
+    def round(self, start_hash: bytes, number: int) -> RoundEvidence | None:
+        """The round as it counted here, or None."""
         session = self._journal.session(start_hash)
         stored = self._journal.round(start_hash, number)
         if session is None or stored is None:
             return None
-        terms = Terms.from_wire(session.terms, self._domain)
+        terms = _terms(session.terms, self._domain)
         done = stored_round(stored.draft, stored.verdict)
         draft, verdict = done.draft, done.verdict
         return RoundEvidence(

@@ -24,7 +24,7 @@ from settlement.schema import Record
 
 R = TypeVar("R", bound=Record)
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 # One statement list per version; a journal of version n runs n+1, n+2, … once each.
 _MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -52,6 +52,12 @@ _MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     """,
     "CREATE INDEX sessions_by_id ON sessions (session_id);",
+    "CREATE INDEX vouchers_by_root ON vouchers (substr(voucher, 118, 32));",
+)
+_ROOT: Final = "substr(voucher, 118, 32)"  # where a voucher's wire form has its root
+_VOUCHER: Final = (
+    "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, leaves, made "
+    "FROM vouchers "
 )
 
 
@@ -351,12 +357,15 @@ class Journal:
     def vouchers(self, lane: bytes | None = None) -> list[StoredVoucher]:
         """Vouchers, oldest first; of one lane if given."""
         where, args = ("", ()) if lane is None else ("WHERE lane = ? ", (lane,))
-        rows = self._db.execute(
-            "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, "
-            f"leaves, made FROM vouchers {where}ORDER BY made, leaf_count",
-            args,
-        ).fetchall()
+        rows = self._db.execute(_VOUCHER + where + "ORDER BY made, leaf_count", args).fetchall()
         return [StoredVoucher(*row) for row in rows]
+
+    def voucher_of_root(self, root: bytes) -> StoredVoucher | None:
+        """The newest voucher with that root, or None."""
+        row = self._db.execute(
+            f"{_VOUCHER}WHERE {_ROOT} = ? ORDER BY made DESC, leaf_count DESC LIMIT 1", (root,)
+        ).fetchone()
+        return None if row is None else StoredVoucher(*row)
 
     # -- small facts: cursors, counters
 

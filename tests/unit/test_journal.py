@@ -15,7 +15,7 @@ from node.journal import (
     StoredSession,
     StoredVoucher,
 )
-from settlement.records import Domain, SessionStart
+from settlement.records import Domain, SessionStart, Voucher
 
 DOMAIN = Domain(31337, bytes(range(20)))
 KEY = b"\x11" * 32
@@ -107,6 +107,32 @@ def test_a_voucher_only_gains_signatures(tmp_path: Path) -> None:
         b"V",
         b"",
     )
+
+
+def test_a_voucher_is_found_by_its_root_the_newest_first(tmp_path: Path) -> None:
+    """Also in a journal of the version that had no index for it."""
+    now = [0.0]
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    for leaves, root in ((1, b"a" * 32), (2, b"b" * 32), (3, b"a" * 32)):
+        now[0] += 1
+        voucher = Voucher(b"l" * 32, 7, 9, 8, 6, 5, b"z" * 32, root, leaves, (0,) * 8)
+        row = StoredVoucher(
+            voucher.lane, 7, leaves, voucher.base_root, voucher.to_wire(), b"C", b"", b"", b""
+        )
+        journal.put_voucher(row)
+    journal._db.executescript("DROP INDEX vouchers_by_root; PRAGMA user_version = 2")
+    journal.close()
+    journal = Journal(tmp_path / "j")
+    for root, leaves in ((b"a" * 32, 3), (b"b" * 32, 2)):
+        found = journal.voucher_of_root(root)
+        assert found is not None
+        assert found.leaf_count == leaves
+        assert Voucher.from_wire(found.voucher).root == root
+    assert journal.voucher_of_root(b"z" * 32) is None
+    plan = journal._db.execute(
+        "EXPLAIN QUERY PLAN SELECT 1 FROM vouchers WHERE substr(voucher, 118, 32) = ?", (b"a",)
+    ).fetchall()
+    assert "vouchers_by_root" in str(plan)
 
 
 def test_pruning_drops_old_closed_sessions_and_keeps_slots(tmp_path: Path) -> None:
