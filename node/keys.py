@@ -20,9 +20,8 @@ from typing import Any, Final
 from eth_keyfile.keyfile import create_keyfile_json, decode_keyfile_json
 
 from node.network.identity import peer_id_of_key
-from settlement.signing import address_of_key
+from settlement.signing import ORDER, address_of_key
 
-_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 SCRYPT_N: Final = 1 << 18  # what wallets use: a quarter of a gigabyte and about a second
 _MAX_KEYSTORE: Final = 1 << 16
 _MAX_PASSWORD: Final = 1 << 12
@@ -55,7 +54,7 @@ class OperatorKey:
     secret: bytes = field(repr=False)  # 32 bytes
 
     def __post_init__(self) -> None:
-        if len(self.secret) != 32 or not 0 < int.from_bytes(self.secret, "big") < _ORDER:
+        if len(self.secret) != 32 or not 0 < int.from_bytes(self.secret, "big") < ORDER:
             raise KeystoreInvalid("a secp256k1 key is 32 bytes between 1 and the group's order")
 
     @property
@@ -72,7 +71,7 @@ class OperatorKey:
     def generate(cls, entropy: Callable[[int], bytes] = secrets.token_bytes) -> OperatorKey:
         while True:  # a draw outside the group happens once in 2**128
             secret = entropy(32)
-            if 0 < int.from_bytes(secret, "big") < _ORDER:
+            if 0 < int.from_bytes(secret, "big") < ORDER:
                 return cls(secret)
 
 
