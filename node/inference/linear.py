@@ -14,7 +14,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
-# The row count the packed layout is chosen for; other counts work with it too.
+# The row count the packed layout is chosen for; fewer are filled up to it, more work with it too.
 _PACK_ROWS = 4
 
 
@@ -32,7 +32,11 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+            rows = len(x)
+            if rows < _PACK_ROWS:
+                x = F.pad(x, (0, 0, 0, _PACK_ROWS - rows))
+            y = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+            return y[:rows] if rows < _PACK_ROWS else y
         return F.linear(x, self._weight, self._bias)
 
 

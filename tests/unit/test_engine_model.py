@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from node.inference.architecture import ModelError, UnsupportedModel, read_architecture
 from node.inference.cache import ContextOverflow
+from node.inference.linear import Linear, can_pack
 from node.inference.loading import load_model
 from node.inference.model import PREFILL_CHUNK, Span
 
@@ -286,3 +287,19 @@ def test_missing_and_misshapen_tensors_are_refused(tmp_path):
         load_model(tmp_path, dtype="float16")
     with pytest.raises(ModelError, match="tpu"):
         load_model(tmp_path, device="tpu-or-so")
+
+
+def test_up_to_four_rows_are_the_same_bits_in_any_company() -> None:
+    """They are one kernel, so a window's size does not move the sums of its rows."""
+    if not can_pack(torch.float32):
+        pytest.skip("no packed product here")
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randn(704, 256, generator=generator)
+    x = torch.randn(4, 256, generator=generator)
+    with torch.inference_mode():
+        product = Linear(weight, torch.randn(704, generator=generator))
+        whole = product(x)
+        for rows in (1, 2, 3):
+            for first in range(4 - rows + 1):
+                part = product(x[first : first + rows])
+                assert torch.equal(part, whole[first : first + rows])
