@@ -294,10 +294,10 @@ def test_up_to_four_rows_are_the_same_bits_in_any_company() -> None:
     if not can_pack(torch.float32):
         pytest.skip("no packed product here")
     generator = torch.Generator().manual_seed(5)
-    weight = torch.randn(704, 256, generator=generator)
-    x = torch.randn(4, 256, generator=generator)
+    weight = torch.randn(576, 1536, generator=generator)
+    x = torch.randn(4, 1536, generator=generator)
     with torch.inference_mode():
-        product = Linear(weight, torch.randn(704, generator=generator))
+        product = Linear(weight, torch.randn(576, generator=generator))
         whole = product(x)
         for rows in (1, 2, 3):
             for first in range(4 - rows + 1):
