@@ -106,6 +106,23 @@ class LimitConfig:
 
 
 @dataclass(frozen=True)
+class PanelConfig:
+    """What a node does before the panel beyond what it must. Amounts in stake tokens.
+
+    Attributes:
+        seat: an auditor takes a seat among the drawn for every model that it serves on chain. Who
+            holds one answers the juries that it is drawn for, or loses stake.
+        accuse_tokens: the largest bond that an auditor puts down to accuse; 0: it accuses nobody.
+        appeal_tokens: the largest that any node puts down to appeal a verdict against it, as the
+            accused or as the accuser; 0: it leaves that to its operator.
+    """
+
+    seat: bool = True
+    accuse_tokens: float = 100.0
+    appeal_tokens: float = 200.0
+
+
+@dataclass(frozen=True)
 class JournalConfig:
     """Durability of the journal (see `journal`) and how long closed sessions are kept."""
 
@@ -126,6 +143,7 @@ class NodeConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     price: PriceConfig = field(default_factory=PriceConfig)
     limit: LimitConfig = field(default_factory=LimitConfig)
+    panel: PanelConfig = field(default_factory=PanelConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     log: str = "info"
 
@@ -161,6 +179,9 @@ class NodeConfig:
             chain.demand_tokens,
             "0 or more tokens, below 10**12",
         )
+        for name in ("accuse_tokens", "appeal_tokens"):
+            tokens = getattr(self.panel, name)
+            need(0 <= tokens < 1e12, f"panel.{name}", tokens, "0 or more tokens")
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
         latency = self.network.added_latency_ms
         need(latency >= 0, "network.added_latency_ms", latency, "0 or more")

@@ -15,10 +15,11 @@ from typing import Any, Final, TypeVar
 import trio
 
 from node.chainwatch import ChainWatch
-from node.config import ChainConfig
+from node.config import ChainConfig, PanelConfig
 from node.evidence import EvidenceRoom
 from node.roles.ports import Node
 from node.roles.stored import Private
+from node.roles.suspicions import SUSPECT, Suspicion, answer_name, sealed_of
 from settlement.chain.contracts import Contracts
 from settlement.chain.errors import ChainError, Reverted
 from settlement.chain.indexer import ChainEvent
@@ -29,7 +30,7 @@ from settlement.claim_watch import ClaimWatch
 from settlement.draws import BatchEvidence
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
-from settlement.panel_watch import PanelWatch
+from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
 from settlement.round_faults import round_faults
 from settlement.sealing import Text
 from settlement.trees import TreeError
@@ -60,6 +61,7 @@ class JournalRecords:
         self.room = EvidenceRoom(node.journal, node.domain)
         self._held: set[bytes] = set()
         self._secrets: dict[str, bytes] = {}
+        self._suspects: dict[str, Suspect] = {}
 
     def holds(self, root: bytes) -> bool:
         if root not in self._held and self.hop(self.room.holds, root):
@@ -81,6 +83,18 @@ class JournalRecords:
         if within >= len(private.salts):
             return None
         return private.salts[within], private.fingerprints[within]
+
+    def sealed(self, question: str) -> Sealed | None:
+        """This juror's answer to a question; None while it has none."""
+        raw = self.hop(self._node.journal.secret, answer_name(question))
+        return None if raw is None else sealed_of(raw)
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What this node's audits have found that only a panel can judge."""
+        for name, raw in self.hop(self._node.journal.secrets_under, SUSPECT):
+            if name not in self._suspects:
+                self._suspects[name] = Suspicion.from_wire(raw).suspect()
+        return tuple(self._suspects.values())
 
     def secret(self, name: str) -> bytes:
         if name not in self._secrets:
@@ -113,12 +127,15 @@ class WatchDesk:
         config: ChainConfig,
         *,
         draws: bool,
+        panel: PanelConfig | None = None,
     ) -> None:
+        """`panel`: what this node does on panels; None: the least that it must."""
         self._contracts, self._sender, self._chain = contracts, sender, chain
         self._node, self._config = node, config
         self._records = JournalRecords(node)
         self._draws = draws
-        self._policy = Policy(draws=draws)
+        self._panel = panel or PanelConfig(seat=False, accuse_tokens=0.0, appeal_tokens=0.0)
+        self._policy, self._panel_policy = Policy(draws=draws), PanelPolicy()
         self._claims = ClaimWatch()
         self._challenges: dict[str, Challenge] = {}  # by their journalled names
         self._checked: set[bytes] = set()  # settled roots that were looked through
@@ -132,6 +149,7 @@ class WatchDesk:
         clock."""
         decimals = await trio.to_thread.run_sync(self._contracts.token.decimals)
         self._policy = self.policy_of(decimals)
+        self._panel_policy = self.panel_policy_of(decimals)
         while True:
             changed = self._chain.changed
             try:
@@ -148,6 +166,15 @@ class WatchDesk:
             patience=self._config.draw_patience_seconds,
             demand_budget=round(self._config.demand_tokens * 10**decimals),
             demand_after=self._config.draw_patience_seconds,
+        )
+
+    def panel_policy_of(self, decimals: int) -> PanelPolicy:
+        """The same, of panels."""
+        return PanelPolicy(
+            seats=self._panel.seat,
+            bond=round(self._panel.accuse_tokens * 10**decimals),
+            appeal=round(self._panel.appeal_tokens * 10**decimals),
+            patience=self._config.draw_patience_seconds,
         )
 
     def view(self) -> dict[str, Any]:
@@ -193,8 +220,9 @@ class WatchDesk:
         now = Now(head.number, head.timestamp)
         watch = Watch(self._contracts, self._node.address, self._records, self._policy)
         plan = watch.plan(standing, now)
+        mine = standing.keys_of(self._node.address)
         judged = PanelWatch(
-            self._contracts, standing.keys_of(self._node.address), self._records
+            self._contracts, self._node.address, mine, self._records, self._panel_policy
         ).plan(events, standing, now)
         plan.duties[:0] = judged.duties
         plan.lacks += judged.lacks

@@ -1,40 +1,79 @@
-"""A node's own part in cases and audits: V opens its fingerprints in time, and who is a party takes
-the steps that are due. Beside `watcher`, which calls this at every look.
+"""A node's part in cases and audits, and what is due of it by now. Beside `watcher`: its plan joins
+that one at every look. Pure but for what it asks the contracts.
 
-Not here: answering juries, accusing, planting. A verdict that is not liked is shown as a lack: an
-appeal costs twice the bond, and whether it is worth it an operator must say.
+The accused opens its fingerprint in time, both sides move their case on and appeal a verdict that
+goes against them, a juror commits to the answer that is in its journal and reveals it, who has
+found a fault that only a panel can judge files it, an auditor keeps its seat at what its stake
+weighs, and everybody pulls what is due. Nothing is remembered: what is still to do is what the
+chain says is not done. What depends on a block that may be undone carries its hash in its intent.
+
+Not here: tickets and canaries of `SampleAudits`, and cases against drafters (F12).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from settlement.chain.contracts import Contracts
-from settlement.chain.events import (
-    AuditMoved,
-    CaseClosed,
-    CaseFiled,
-    FingerprintOpened,
-    PrintOpened,
-    TokenNamed,
-)
+from settlement import panels
+from settlement.chain.contracts import Contracts, Role
+from settlement.chain.errors import Reverted
+from settlement.chain.events import AuditMoved, FingerprintOpened, TokenNamed
 from settlement.chain.indexer import ChainEvent
-from settlement.chain.panel import CaseStage, Jury, JuryStage
-from settlement.chain.standing import Standing
+from settlement.chain.panel import WRONG_TARGET, CaseStage, JuryStage
+from settlement.chain.panel_standing import (
+    JuryView,
+    PanelCase,
+    PanelStanding,
+    fold_panel,
+    place_name,
+)
+from settlement.chain.standing import Standing, fault_name
 from settlement.draws import BatchEvidence, lane_seed, target_of
-from settlement.panels import Result
+from settlement.hashing import keccak256, uint
+from settlement.panels import Answer, Result
 from settlement.trees import round_leaf
-from settlement.watcher import Action, Duty, Lack, Now, Plan
+from settlement.watcher import Action, Bond, Duty, Lack, Now, Plan, Price
 
-_WRONG_TARGET = 9
-_RANDOMNESS = 8  # place in IDrawBeacon.Batch
-_START, _ROUND, _WITHIN = 8, 9, 10  # places in IPlaceRule.Subject
+_RANDOMNESS: Final = 8  # place in IDrawBeacon.Batch
+_SETTLED_AT, _UNTIL = 20, 21  # places in IPlaceRule.Subject
+_ACCUSE_GAS: Final = 1_500_000
+_DISMISS_GAS: Final = 250_000
 
 
-class Prints(Protocol):
-    """What V holds of its own rounds."""
+@dataclass(frozen=True)
+class Sealed:
+    """A juror's answer with the salt that hides it, as its journal has them."""
+
+    answer: Answer
+    salt: bytes
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A token of a settled root that this node has found false and no contract can judge.
+
+    Attributes:
+        guilty: V's key that signed it.
+        place: `panels.place_of`.
+    """
+
+    guilty: bytes
+    start_hash: bytes
+    round: int
+    within: int
+    lane: bytes
+    root: bytes
+    place: tuple[Any, ...]
+
+    @property
+    def name(self) -> bytes:
+        return place_name(WRONG_TARGET, self.start_hash, self.round, self.within)
+
+
+class Held(Protocol):
+    """What a node's journal holds."""
 
     def batch(self, root: bytes) -> BatchEvidence | None: ...
 
@@ -42,97 +81,344 @@ class Prints(Protocol):
         """Salt and fingerprint of one output token; None where it is not held."""
         ...
 
+    def sealed(self, question: str) -> Sealed | None:
+        """The answer to a jury's question; None while there is none."""
+        ...
+
+    def suspects(self) -> Sequence[Suspect]: ...
+
 
 @dataclass(frozen=True)
-class OpenCases:
-    """Cases that are not closed and audits that wait for a fingerprint, from events alone."""
+class PanelPolicy:
+    """What a key does beyond what it must.
 
-    cases: dict[int, CaseFiled]
-    printed: frozenset[int]
-    named: dict[int, TokenNamed]
+    Attributes:
+        seats: it holds a seat among the auditors for each model that its account serves.
+        bond: stake tokens that it puts down at most to accuse, 0: it accuses nobody.
+        appeal: stake tokens that it puts down at most to appeal a verdict against it.
+        patience: seconds over which jurors spread the calls that any of them may make.
+    """
+
+    seats: bool = False
+    bond: int = 0
+    appeal: int = 0
+    patience: float = 120.0
 
 
-def open_cases(events: Iterable[ChainEvent]) -> OpenCases:
-    cases: dict[int, CaseFiled] = {}
-    printed: set[int] = set()
+def named_tokens(events: Iterable[ChainEvent]) -> dict[int, TokenNamed]:
+    """Audits that wait for V's fingerprint, from events alone."""
     named: dict[int, TokenNamed] = {}
     for found in events:
         event = found.event
-        if isinstance(event, CaseFiled):
-            cases[event.case_id] = event
-        elif isinstance(event, PrintOpened):
-            printed.add(event.case_id)
-        elif isinstance(event, CaseClosed):
-            cases.pop(event.case_id, None)
-        elif isinstance(event, TokenNamed):
+        if isinstance(event, TokenNamed):
             named[event.audit_id] = event
         elif isinstance(event, FingerprintOpened | AuditMoved):
             named.pop(event.audit_id, None)
-    return OpenCases(cases, frozenset(printed), named)
+    return named
 
 
 class PanelWatch:
     """One key's part, under all keys its account has had."""
 
-    def __init__(self, contracts: Contracts, mine: frozenset[bytes], prints: Prints) -> None:
-        self._contracts, self._mine, self._prints = contracts, mine, prints
+    def __init__(
+        self,
+        contracts: Contracts,
+        key: bytes,
+        mine: frozenset[bytes],
+        held: Held,
+        policy: PanelPolicy | None = None,
+    ) -> None:
+        self._contracts, self._key, self._mine, self._held = contracts, key, mine, held
+        self._policy = policy or PanelPolicy()
 
     def plan(self, events: Iterable[ChainEvent], standing: Standing, now: Now) -> Plan:
-        """One's own defence first, then what moves one's own cases on."""
-        plan = Plan()
-        found = open_cases(events)
-        for named in found.named.values():
+        """One's own defence first, then what silence would cost, then what moves one's own cases
+        on, and last what only pays."""
+        events = tuple(events)
+        plan, found = Plan(), fold_panel(events)
+        for named in named_tokens(events).values():
             if named.verifier in self._mine:
                 self._show(plan, named, standing, now)
         for case in found.cases.values():
-            if self._mine & {case.accused, case.accuser}:
-                self._case(plan, case, case.case_id in found.printed, now)
+            if case.accused in self._mine and case.running:
+                self._defend(plan, case, found.jury_of(case), now)
+        for case, jury, member in found.sitting(self._mine):
+            self._answer(plan, case, jury, member, now)
+        for case in found.cases.values():
+            self._move(plan, case, found, now)
+        for suspect in self._held.suspects():
+            self._accuse(plan, suspect, found, standing, now)
+        self._keep_seats(plan, found)
+        for case in found.cases.values():
+            if case.stage == CaseStage.CLOSED:
+                plan.duties.extend(self._collect(case, found))
+        plan.duties.extend(self._pulls(found, standing))
         return plan
 
-    # ------------------------------------------------------------ cases
+    def _role_in(self, case: PanelCase, found: PanelStanding) -> str:
+        """ "party", "juror" or "" for others."""
+        if self._mine & {case.accused, case.accuser, case.appellant}:
+            return "party"
+        sat = any(self._mine & set(jury.members) for _, jury in found.sat(case))
+        return "juror" if sat else ""
 
-    def _case(self, plan: Plan, case: CaseFiled, printed: bool, now: Now) -> None:
+    # ------------------------------------------------------------ the accused
+
+    def _defend(self, plan: Plan, case: PanelCase, jury: JuryView, now: Now) -> None:
+        """Opens the fingerprint, once all have committed: nobody can copy it any more."""
         panel, juries = self._contracts.panel, self._contracts.juries
-        state = panel.case_of(case.case_id)
-        about = f"case {case.case_id}"
-        step = f"{case.case_id}:{state.jury}"
-        if state.stage == CaseStage.DECIDED:
-            if now.time > state.appeal_until:
-                call = panel.conclude(case.charge)
-                plan.duties.append(Duty(Action.CONCLUDE, about, f"case-conclude:{step}", call))
-            elif case.accused in self._mine and state.result in (Result.GUILTY, Result.WITHHELD):
-                reason = f"a panel found {state.result.name.lower()}: appeal, or lose the slash"
-                plan.lacks.append(Lack(Action.APPEAL, about, state.appeal_until, reason))
+        if not jury.waits or case.printed or not jury.is_closed(now.time):
             return
-        if state.stage not in (CaseStage.PANEL, CaseStage.APPEAL):
+        until = panel.case_of(case.id).open_until
+        if now.time > until or not juries.is_closed(jury.id):
             return
-        jury = juries.jury_of(state.jury)
-        if jury.stage == JuryStage.SUMMONED and now.time <= jury.seat_until:
-            if now.block > jury.target:
-                call = juries.seat(state.jury)
-                # Its draw moves to a later block where nobody came in time: another transaction.
-                intent = f"jury-seat:{state.jury}:{jury.target}"
-                plan.duties.append(Duty(Action.SEAT, about, intent, call, jury.seat_until))
-            return
-        unopened = jury.waits and not printed and jury.stage == JuryStage.SEATED
-        if unopened and now.time <= state.open_until:
-            if case.accused in self._mine and juries.is_closed(state.jury):
-                self._print(plan, case, jury, state.open_until, step)
-            return
-        if unopened or juries.is_over(state.jury):
-            call = panel.decide(case.charge)
-            plan.duties.append(Duty(Action.DECIDE, about, f"case-decide:{step}", call))
-
-    def _print(self, plan: Plan, case: CaseFiled, jury: Jury, until: int, step: str) -> None:
-        subject: tuple[Any, ...] = tuple(case.charge[4])
-        about = f"case {case.case_id}"
-        held = self._prints.print(bytes(subject[_START]), subject[_ROUND], subject[_WITHIN])
-        if case.charge[1] != _WRONG_TARGET or held is None:
+        about, subject = f"panel case {case.id}", case.subject
+        held = self._held.print(subject.start_hash, subject.round, subject.within)
+        if not case.of_target or held is None:
             reason = "the salt of that token's fingerprint is not in this journal"
             plan.lacks.append(Lack(Action.UNSEAL, about, until, reason))
             return
-        call = self._contracts.panel.open_print(case.charge, *held)
-        plan.duties.append(Duty(Action.UNSEAL, about, f"case-print:{step}", call, until))
+        call = panel.open_print(case.charge, *held)
+        intent = f"case-print:{case.id}:{jury.id}:{jury.since[:6].hex()}"
+        plan.duties.append(Duty(Action.UNSEAL, about, intent, call, until))
+
+    # ------------------------------------------------------------ jurors
+
+    def _answer(self, plan: Plan, case: PanelCase, jury: JuryView, member: bytes, now: Now) -> None:
+        """Commits to the journalled answer, and reveals it once nobody can commit any more."""
+        juries, about = self._contracts.juries, f"jury {jury.id} of panel case {case.id}"
+        sealed = self._held.sealed(case.question(jury.id))
+        mark = f"{jury.id}:{jury.since[:6].hex()}"
+        kept = jury.committed.get(member)
+        if kept is None:
+            if now.time > jury.summoned.commit_until or jury.opened:
+                return
+            if sealed is None:
+                if now.time > jury.summoned.commit_until - case.commit_span // 4:
+                    reason = "the session has not been run again yet"
+                    until = jury.summoned.commit_until
+                    plan.lacks.append(Lack(Action.COMMIT, about, until, reason))
+                return
+            call = juries.commit(jury.id, self._seal(jury.id, member, sealed))
+            intent, until = f"jury-commit:{mark}", jury.summoned.commit_until
+            plan.duties.append(Duty(Action.COMMIT, about, intent, call, until))
+            return
+        if member in jury.revealed or jury.waits or not jury.is_closed(now.time):
+            return
+        if now.time > jury.reveal_until:
+            return
+        if sealed is None or self._seal(jury.id, member, sealed) != kept:
+            reason = "what was committed with this key is not what is in this journal"
+            plan.lacks.append(Lack(Action.REVEAL, about, jury.reveal_until, reason))
+            return
+        answer = sealed.answer
+        words = (answer.withheld, answer.margin, answer.print, sealed.salt)
+        call = juries.reveal(jury.id, member, *words)
+        plan.duties.append(
+            Duty(Action.REVEAL, about, f"jury-reveal:{mark}", call, jury.reveal_until)
+        )
+
+    def _seal(self, jury: int, member: bytes, sealed: Sealed) -> bytes:
+        contracts = self._contracts
+        return panels.commitment(
+            contracts.chain_id, contracts.juries.address, jury, member, sealed.answer, sealed.salt
+        )
+
+    # ------------------------------------------------------------ the course of a case
+
+    def _move(self, plan: Plan, case: PanelCase, found: PanelStanding, now: Now) -> None:
+        """What anybody may do: parties at once, jurors each at a moment of its own."""
+        role, jury = self._role_in(case, found), found.jury_of(case)
+        if not role or case.stage == CaseStage.CLOSED:
+            return
+        if self._contracts.panel.case_of(case.id).stage != case.stage:
+            return  # somebody's step is mined, and not confirmed yet
+        step = f"{case.id}:{jury.id}:{case.since[:6].hex()}"
+        about, panel = f"panel case {case.id}", self._contracts.panel
+        if case.stage == CaseStage.DECIDED:
+            if now.time <= case.appeal_until:
+                self._appeal(plan, case)
+            elif role == "party" or self._turn(case, case.appeal_until, now.time):
+                call = panel.conclude(case.charge)
+                plan.duties.append(Duty(Action.CONCLUDE, about, f"case-conclude:{step}", call))
+            return
+        if not jury.seated:
+            self._seat(plan, about, jury, now)
+            if now.time <= jury.summoned.seat_until:
+                return
+        if jury.waits and jury.seated and jury.committed:
+            # Over only by V's silence, which the case's clock knows.
+            over = now.time > panel.case_of(case.id).open_until and jury.is_closed(now.time)
+        else:
+            over = jury.is_over(now.time)
+        if not over:
+            return
+        since = min(now.time, jury.reveal_until)
+        if role == "party" or self._turn(case, since, now.time):
+            call = panel.decide(case.charge)
+            plan.duties.append(Duty(Action.DECIDE, about, f"case-decide:{step}", call))
+
+    def _seat(self, plan: Plan, about: str, jury: JuryView, now: Now) -> None:
+        if now.time > jury.summoned.seat_until or now.block <= jury.target:
+            return
+        if self._contracts.juries.jury_of(jury.id).stage != JuryStage.SUMMONED:
+            return
+        call = self._contracts.juries.seat(jury.id)
+        # Its draw moves to a later block where nobody came in time: another transaction.
+        intent = f"jury-seat:{jury.id}:{jury.target}"
+        plan.duties.append(Duty(Action.SEAT, about, intent, call, jury.summoned.seat_until))
+
+    def _appeal(self, plan: Plan, case: PanelCase) -> None:
+        """Against a verdict that goes against this node, at twice the bond."""
+        against = case.accused if case.guilty else case.accuser
+        if against not in self._mine:
+            return
+        about, bond = f"panel case {case.id}", 2 * case.bond
+        word = case.result.name.lower()
+        if bond > self._policy.appeal:
+            reason = f"a panel found {word}; an appeal takes {bond} token units as a bond, and "
+            reason += f"panel.appeal_tokens allows {self._policy.appeal}"
+            plan.lacks.append(Lack(Action.APPEAL, about, case.appeal_until, reason))
+            return
+        call = self._contracts.panel.appeal(case.charge)
+        intent = f"case-appeal:{case.id}:{case.since[:6].hex()}"
+        taken = Bond(self._contracts.panel.address, bond)
+        plan.duties.append(Duty(Action.APPEAL, about, intent, call, case.appeal_until, taken))
+
+    def _turn(self, case: PanelCase, since: float, now: int) -> bool:
+        """Whether this juror's moment has come to do what a party has not."""
+        draw = int.from_bytes(keccak256(self._key, uint(case.id, 8))[:4], "big")
+        return now - since >= self._policy.patience * (0.25 + 0.75 * draw / 2**32)
+
+    # ------------------------------------------------------------ accusing
+
+    def _accuse(
+        self,
+        plan: Plan,
+        suspect: Suspect,
+        found: PanelStanding,
+        standing: Standing,
+        now: Now,
+    ) -> None:
+        """Files a case, where nobody has: a jury that has spoken of the place is not asked again by
+        this node, whose means are the appeal."""
+        if suspect.guilty in self._mine:
+            return
+        if any(case.place == suspect.name for case in found.cases.values()):
+            return
+        fault = fault_name(WRONG_TARGET, suspect.guilty, suspect.start_hash, suspect.round)
+        if fault in standing.punished:
+            return
+        contracts = self._contracts
+        source = _source_of(suspect, standing)
+        if source is None:
+            return  # not settled, or not any more
+        about = f"round {suspect.round} of session 0x{suspect.start_hash.hex()[:12]}"
+        try:
+            subject = contracts.place_rule.verdict_subject(suspect.place, source)
+        except Reverted as error:
+            plan.lacks.append(Lack(Action.ACCUSE, about, 0, f"it may not be asked about: {error}"))
+            return
+        until = int(subject[_UNTIL])
+        if now.time > until:
+            return
+        bond = contracts.panel.bond_for(
+            contracts.panel.place_of(WRONG_TARGET, subject), int(subject[_SETTLED_AT])
+        )
+        if bond > self._policy.bond:
+            reason = f"accusing takes {bond} token units as a bond, and panel.accuse_tokens allows "
+            plan.lacks.append(Lack(Action.ACCUSE, about, until, reason + str(self._policy.bond)))
+            return
+        _bond, fault_bps, reward_bps, _victims = contracts.panel_terms.terms()
+        question = contracts.place_rule.verdict_question(suspect.place, source)
+        call = contracts.panel.accuse(WRONG_TARGET, question)
+        plan.duties.append(
+            Duty(
+                Action.ACCUSE,
+                about,
+                f"accuse:{suspect.name.hex()}:{keccak256(call.data)[:6].hex()}",
+                call,
+                until,
+                Bond(contracts.panel.address, bond),
+                Price(suspect.guilty, Role.VERIFIER, fault_bps, reward_bps),
+                _ACCUSE_GAS,
+            )
+        )
+
+    # ------------------------------------------------------------ seats
+
+    def _keep_seats(self, plan: Plan, found: PanelStanding) -> None:
+        """Keeps each seat at what the stake weighs now: takes it, follows it, leaves it."""
+        if not self._policy.seats:
+            return
+        for account in sorted(self._mine & {*found.serves, *(a for _, a in found.seats)}):
+            self._keep_seats_of(plan, account, found)
+
+    def _keep_seats_of(self, plan: Plan, account: bytes, found: PanelStanding) -> None:
+        pool = self._contracts.pool
+        models = found.serves.get(account, set()) | {m for m, a in found.seats if a == account}
+        for model in sorted(models):
+            weighs, changes = found.seats.get((model, account), (0, 0))
+            eligible = pool.eligible(account, model)
+            if eligible == weighs:
+                continue
+            call = pool.sync(account, model)
+            intent = f"seat:{model.hex()}:{changes}:{eligible}"
+            about = f"seat for model 0x{model.hex()[:12]}"
+            plan.duties.append(Duty(Action.JOIN, about, intent, call))
+
+    # ------------------------------------------------------------ what is due
+
+    def _collect(self, case: PanelCase, found: PanelStanding) -> Iterator[Duty]:
+        """A closed case: pay for answers given, and the price of those that were not."""
+        panel, about = self._contracts.panel, f"panel case {case.id}"
+        for of_appeal, jury in found.sat(case):
+            for member in jury.members:
+                if member in self._mine and jury.answered(member):
+                    if case.paid.count(member) >= _times(case, member, found):
+                        continue
+                    if not self._is_worth(case) or panel.is_paid(jury.id, member):
+                        continue
+                    call = panel.pay_juror(case.charge, of_appeal, member)
+                    intent = f"jury-pay:{jury.id}:{member.hex()[:12]}:{jury.since[:6].hex()}"
+                    yield Duty(Action.COLLECT, about, intent, call)
+            if self._role_in(case, found):
+                yield from self._dismissals(about, jury)
+
+    def _is_worth(self, case: PanelCase) -> bool:
+        return (case.guilty and case.fee > 0) or self._contracts.panel.case_of(case.id).share > 0
+
+    def _dismissals(self, about: str, jury: JuryView) -> Iterator[Duty]:
+        for member in jury.silent():
+            if member in jury.dismissed or member in self._mine:
+                continue
+            call = self._contracts.juries.dismiss(jury.id, member)
+            shares = (jury.summoned.silent_bps, jury.summoned.reward_bps)
+            yield Duty(
+                Action.DISMISS,
+                about,
+                f"jury-dismiss:{jury.id}:{member.hex()[:12]}:{jury.since[:6].hex()}",
+                call,
+                price=Price(member, Role.AUDITOR, *shares),
+                gas=_DISMISS_GAS,
+            )
+
+    def _pulls(self, found: PanelStanding, standing: Standing) -> Iterator[Duty]:
+        """Bonds that have come back, and shares of those that others have lost."""
+        panel = self._contracts.panel
+        ended = [case for case in found.cases.values() if case.stage == CaseStage.CLOSED]
+        accounts = {
+            who
+            for case in ended
+            for who in (case.accused, case.accuser, case.appellant, *case.paid)
+            if who in self._mine
+        }
+        for account in sorted(accounts):
+            if panel.bond_of(account):
+                count = standing.pulled.get(("AuditPanel", account), 0)
+                intent = f"{Action.PULL}:AuditPanel:{account.hex()[:12]}:{count}"
+                call = panel.pull_bond(account)
+                yield Duty(Action.COLLECT, "bonds in AuditPanel", intent, call)
 
     # ------------------------------------------------------------ audits
 
@@ -154,7 +440,7 @@ class PanelWatch:
         view = standing.batches.get(named.batch_id)
         if view is None or named.index >= len(view.entries):
             return None
-        evidence = self._prints.batch(view.entries[named.index].root)
+        evidence = self._held.batch(view.entries[named.index].root)
         if evidence is None:
             return None
         tree, _settled = evidence.settled()
@@ -163,4 +449,24 @@ class PanelWatch:
         place = tree.descend(target)
         record = evidence.rounds[place].record
         within = tree.proof(place).offset_of(round_leaf(record), target)
-        return self._prints.print(record.start_hash, record.round, within)
+        return self._held.print(record.start_hash, record.round, within)
+
+
+def _source_of(suspect: Suspect, standing: Standing) -> tuple[Any, ...] | None:
+    """IPlaceRule.Source of the settlement in which the suspect's root stands."""
+    for batch, index, entry, _lane in standing.settlements():
+        if (entry.lane, entry.root) == (suspect.lane, suspect.root):
+            return (batch.batch, batch.packed(), index)
+    return None
+
+
+def _times(case: PanelCase, member: bytes, found: PanelStanding) -> int:
+    """How often a juror is to be paid for a case: once a jury that it has answered."""
+    return sum(jury.answered(member) for _, jury in found.sat(case))
+
+
+def is_against(case: PanelCase, keys: frozenset[bytes]) -> bool:
+    """Whether the verdict so far goes against the owner of these keys."""
+    if case.result in (Result.NONE, Result.VOID):
+        return False
+    return (case.accused if case.guilty else case.accuser) in keys

@@ -266,15 +266,24 @@ def place_words(
     index = next((i for i, e in enumerate(batch.rounds) if e.key == (start_hash, round_)), None)
     if index is None:
         raise CannotOpen(f"round {round_} of 0x{start_hash.hex()} is not in this batch")
-    evidence = batch.rounds[index]
+    return place_of(settled, tree.proof(index), batch.rounds[index], within)
+
+
+def place_of(
+    settled: trees.Settled, proof: trees.SumProof, evidence: RoundEvidence, within: int
+) -> tuple[Any, ...]:
+    """The same from one round and its proof under the root: what an auditor holds of a batch.
+
+    Raises CannotOpen when the round has no such token.
+    """
     if not 0 <= within < len(evidence.verdict_leaves):
         raise CannotOpen(f"the round has {len(evidence.verdict_leaves)} tokens, none at {within}")
     verdicts = trees.MerkleTree(leaf.leaf_hash for leaf in evidence.verdict_leaves)
     return (
         root_words(settled),
         evidence.record.to_abi(),
-        index,
-        [(node.hash, sum_words(node.sums)) for node in tree.proof(index).siblings],
+        proof.index,
+        [(node.hash, sum_words(node.sums)) for node in proof.siblings],
         evidence.order.to_abi(),
         evidence.start.to_abi(),
         evidence.verdict.to_abi(),

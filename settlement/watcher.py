@@ -59,6 +59,12 @@ class Action(StrEnum):
     SEAT = "seat"  # a jury
     DECIDE = "decide"  # a case whose jury is over
     APPEAL = "appeal"
+    ACCUSE = "accuse"  # of what only a run of the model can judge
+    JOIN = "join"  # the auditors' pool, or follow one's stake in it, or leave it
+    COMMIT = "commit"  # to one's answer, as a juror
+    REVEAL = "reveal"
+    DISMISS = "dismiss"  # a juror that was silent
+    COLLECT = "collect"  # a juror's pay, and bonds that the panel gives back
 
 
 @dataclass(frozen=True)

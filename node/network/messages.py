@@ -20,6 +20,7 @@ Requests, with their answers:
     COMMIT    AuditCommit     → Done
     SALTS     SaltsRequest    → SaltsAnswer
     REVEAL    AuditReveal     → Done
+    CASE      CaseRequest     → DrawnAnswer
 
 Channels: SESSION between drafter and verifier (DraftRound, VerdictRound, SessionState, Notice),
 STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as requests).
@@ -90,6 +91,7 @@ class Kind(IntEnum):
     COMMIT = 12
     SALTS = 13
     REVEAL = 14
+    CASE = 15
     SESSION = 32
     STREAM = 33
 
@@ -480,6 +482,14 @@ class DrawnAnswer(Message):
 
 
 @dataclass(frozen=True)
+class CaseRequest(Message):
+    """Which round is a case before the panel about? Asked by its jurors; answered as for a draw."""
+
+    TAG: ClassVar[int] = 86
+    case_id: U64
+
+
+@dataclass(frozen=True)
 class AuditCommit(Message):
     """A drawn auditor's commitment to the fingerprints it computed, before V's salts are opened.
     `signature` is the auditor's own, over the message with zeros in its place (`auditing`)."""
@@ -543,7 +553,7 @@ MESSAGES: Final = registry(
     *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
     *(RoundRun, VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
     *(SumPath, RootPreimage, DrawnRequest, DrawnAnswer),
-    *(AuditCommit, SaltsRequest, SaltsAnswer, AuditReveal),
+    *(AuditCommit, SaltsRequest, SaltsAnswer, AuditReveal, CaseRequest),
 )
 
 EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
@@ -560,6 +570,7 @@ EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
     Kind.COMMIT: (AuditCommit, Done),
     Kind.SALTS: (SaltsRequest, SaltsAnswer),
     Kind.REVEAL: (AuditReveal, Done),
+    Kind.CASE: (CaseRequest, DrawnAnswer),
 }
 
 LINES: Final[dict[Kind, tuple[type[Message], ...]]] = {

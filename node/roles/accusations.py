@@ -83,10 +83,14 @@ class Accusation:
 
 
 def evidence_of(
-    order: Order, start: SessionStart, draft: DraftFrame | None, verdict: VerdictFrame | None
+    order: Order,
+    start: SessionStart,
+    draft: DraftFrame | None,
+    verdict: VerdictFrame | None,
+    record: RoundRecord | None = None,
 ) -> RoundEvidence:
     """A round's frames as evidence. Without a verdict one of zeros, which nobody has signed, stands
-    in its place; its record accuses nobody."""
+    in its place; without a record one that accuses nobody."""
     commit = draft.commit if draft else None
     said = _nobodys(commit) if verdict is None else verdict.verdict
     return RoundEvidence(
@@ -99,9 +103,8 @@ def evidence_of(
         verdict=said,
         verdict_signature=verdict.signature if verdict else b"",
         verdict_leaves=verdict.leaves if verdict else (),
-        record=RoundRecord(
-            said.start_hash, said.round, ZERO32, ZERO32, ZERO32, ZERO32, 0, 0, (0,) * 8
-        ),
+        record=record
+        or RoundRecord(said.start_hash, said.round, ZERO32, ZERO32, ZERO32, ZERO32, 0, 0, (0,) * 8),
     )
 
 

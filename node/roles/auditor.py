@@ -187,7 +187,7 @@ class AuditorRole:
                         return
                     session_id = found.order.session_id
                     if session_id not in sessions:
-                        sessions[session_id] = await fetch_session(self.node, drawn, found, source)
+                        sessions[session_id] = await fetch_session(self.node, found, source)
                     return
                 except Broken as error:
                     # V's own delivery that breaks a rule is a finding; another's is only no answer.

@@ -13,6 +13,7 @@ import trio
 
 from node.network.messages import (
     MAX_ROUNDS_PER_ANSWER,
+    CaseRequest,
     DrawnAnswer,
     DrawnRequest,
     Kind,
@@ -37,6 +38,7 @@ from node.roles.session import (
     round_record,
 )
 from settlement import trees
+from settlement.chain.panel_standing import Subject
 from settlement.draws import target_of
 from settlement.hashing import ZERO32
 from settlement.records import (
@@ -82,8 +84,10 @@ class Delivered:
     """A session with every round checked by the session's own rules.
 
     Attributes:
-        outside: rounds that do not hang under the drawn root (settled earlier or later): context.
+        outside: rounds that do not hang under the settled root (before or after it): context.
         source: who delivered it.
+        root, base: the root that was named, and its base; records, proofs: each round's own, and
+            where it hangs under the root (None: outside).
     """
 
     terms: Terms
@@ -91,6 +95,10 @@ class Delivered:
     rounds: tuple[Round, ...]
     outside: int
     source: bytes
+    root: trees.Settled
+    base: trees.Settled | None
+    records: tuple[RoundRecord, ...]
+    proofs: tuple[trees.SumProof | None, ...]
 
 
 async def fetch_drawn(node: Node, drawn: DrawnLane, sample: int, source: bytes) -> Drawn:
@@ -128,7 +136,44 @@ def check_drawn(drawn: DrawnLane, sample: int, answer: DrawnAnswer) -> Drawn:
     return Drawn(order, start, record, root, base)
 
 
-async def fetch_session(node: Node, drawn: DrawnLane, found: Drawn, source: bytes) -> Delivered:
+async def fetch_judged(node: Node, case: int, subject: Subject, source: bytes) -> Delivered:
+    """The session that a panel's case is about, for one of its jurors. Raises NetworkError,
+    Undelivered, Broken."""
+    answer = await ask(
+        node.transport,
+        source,
+        Kind.CASE,
+        CaseRequest(case),
+        DrawnAnswer,
+        deadline=DEADLINE,
+        attempts=1,
+    )
+    try:
+        found = check_judged(subject, answer)
+    except (trees.TreeError, RecordError, FrameError) as error:
+        raise Undelivered(f"0x{source.hex()} shows no such round: {error}") from error
+    return await fetch_session(node, found, source)
+
+
+def check_judged(subject: Subject, answer: DrawnAnswer) -> Drawn:
+    """The answer, if its record is the one that is asked about.
+
+    Raises TreeError, RecordError, FrameError, Undelivered.
+    """
+    root, record = settled_of(answer.root), _whole(RoundRecord, answer.record)
+    base = None if answer.base is None else settled_of(answer.base)
+    if root.root != subject.root or record.leaf_hash != subject.record:
+        raise Undelivered("root or record are not what the case is about")
+    root.verify_round(record, proof_of(answer.path, root.leaf_count), base)
+    order, start = _whole(Order, answer.order), _whole(SessionStart, answer.start)
+    if start.struct_hash != record.start_hash or start.session_id != order.session_id:
+        raise Undelivered("order and start are not that round's")
+    if order.lane.id != subject.lane or order.target_model != subject.model:
+        raise Undelivered("the order is of another lane or model")
+    return Drawn(order, start, record, root, base)
+
+
+async def fetch_session(node: Node, found: Drawn, source: bytes) -> Delivered:
     """The whole session from `source`, page by page. Raises NetworkError, Undelivered, Broken."""
     pages: list[RecordsResponse] = []
     count = 0
@@ -138,7 +183,7 @@ async def fetch_session(node: Node, drawn: DrawnLane, found: Drawn, source: byte
             source,
             Kind.RECORDS,
             RecordsRequest(
-                found.order.session_id, count, MAX_ROUNDS_PER_ANSWER, not pages, drawn.root
+                found.order.session_id, count, MAX_ROUNDS_PER_ANSWER, not pages, found.root.root
             ),
             RecordsResponse,
             deadline=DEADLINE,
@@ -183,7 +228,8 @@ async def check_session(
     _check_prompt(found.order, delivery)
     state = SessionState.begin(terms)
     rounds: list[Round] = []
-    outside = 0
+    records: list[RoundRecord] = []
+    proofs: list[trees.SumProof | None] = []
     seen = False
     for page in pages:
         if len(page.proofs) != len(page.rounds):
@@ -192,18 +238,28 @@ async def check_session(
             await trio.lowlevel.checkpoint()
             done = Round.from_wire(raw)
             record = round_record(done)
-            if path is None:
-                outside += 1
-            else:
-                proof = proof_of(path, found.root.leaf_count)
+            proof = None if path is None else proof_of(path, found.root.leaf_count)
+            if proof is not None:
                 found.root.verify_round(record, proof, found.base)
                 seen = seen or record == found.record
             before = rounds[-1] if rounds else None
-            state = _checked(terms, state, before, done, settled=path is not None)
+            state = _checked(terms, state, before, done, settled=proof is not None)
             rounds.append(done)
+            records.append(record)
+            proofs.append(proof)
     if not seen:
         raise Undelivered("the drawn round is not in the delivery")
-    return Delivered(terms, delivery, tuple(rounds), outside, source)
+    return Delivered(
+        terms=terms,
+        delivery=delivery,
+        rounds=tuple(rounds),
+        outside=proofs.count(None),
+        source=source,
+        root=found.root,
+        base=found.base,
+        records=tuple(records),
+        proofs=tuple(proofs),
+    )
 
 
 def _checked(

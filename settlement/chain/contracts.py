@@ -657,7 +657,8 @@ class Contracts:
         """Those whose events tell how everything stands (`standing.fold`)."""
         holders = (self.vault, self.escrow, self.ledger)
         judges = (self.court, self.exact_dispute, self.panel, self.audits)
-        return (*holders, self.beacon, *judges, self.demands, self.session_demands)
+        jurors = (self.pool, self.juries)
+        return (*holders, self.beacon, *judges, self.demands, self.session_demands, *jurors)
 
     def rule_of(self, fault: Fault) -> FaultRule:
         """The rule that judges this fault."""

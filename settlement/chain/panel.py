@@ -184,7 +184,13 @@ class PanelTerms(Owned):
 
     def bond(self) -> int:
         """What accusing a place that was never cleared takes now."""
-        return int(self.view("terms")[0])
+        return self.terms()[0]
+
+    def terms(self) -> tuple[int, int, int, int]:
+        """Of cases on batches settled now: bond; of the guilty's stake what a fault costs, and of
+        that the accuser's and the victims' shares, in basis points."""
+        bond, fault, reward, victims, *_ = self.view("terms")
+        return int(bond), int(fault), int(reward), int(victims)
 
     def fee_of(self, token: bytes) -> int:
         return int(self.view("feeOf", token))
@@ -257,6 +263,13 @@ class AuditPanel(_Bonded):
 
     def conclude(self, charge: Words) -> Call:
         return self.transact("conclude", charge)
+
+    def cleared(self, place: bytes) -> int:
+        """How often juries have found that place right."""
+        return int(self.view("cleared", place))
+
+    def is_paid(self, jury: int, juror: bytes) -> bool:
+        return bool(self.view("isPaid", jury, juror))
 
     def pay_juror(self, charge: Words, of_appeal: bool, juror: bytes) -> Call:
         return self.transact("payJuror", charge, of_appeal, juror)
