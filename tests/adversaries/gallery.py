@@ -39,7 +39,7 @@ def by_proof(number: int) -> Judge:
     """The honest parties' journals prove that fault against the dishonest party."""
 
     def judge(played: Played, scene: Scene) -> Finding:
-        guilty = played.nodes[scene.role].address
+        (guilty,) = (played.nodes[seat].address for seat in scene.crooked)
         if (number, guilty) not in played.faults:
             return NOTHING
         left = [note for note in played.notes if note.startswith("handing over")]
@@ -99,7 +99,7 @@ def by_bound(played: Played, scene: Scene) -> Finding:
     """Served no further than the bound on unsigned work."""
     if played.outcome is not None or played.seen > MAX_UNSIGNED_TOKENS + _WINDOW + 1:
         return NOTHING
-    return Finding(f"served {played.seen} tokens and no more", "bounded")
+    return Finding(f"served {played.seen} tokens and no more", "refused")
 
 
 def by_reserve(played: Played, scene: Scene) -> Finding:
@@ -206,8 +206,8 @@ def show(scene: Scene, judge: Judge, seed: int = 5) -> tuple[Row, Played]:
     """Plays one scene and says what came of it."""
     played = scene.play(seed)
     finding = judge(played, scene)
-    crooked = played.nodes[scene.role].address
-    innocent = {guilty for _, guilty in played.faults if guilty != crooked}
+    crooked = {played.nodes[seat].address for seat in scene.crooked}
+    innocent = {guilty for _, guilty in played.faults if guilty not in crooked}
     row = Row(
         adversary=scene.name,
         role=scene.role,

@@ -6,8 +6,8 @@ there, so that a client who is let down can go on with another; it costs a littl
 dishonest one is asked first.
 
 `fault` is what `settlement.faults` proves from the honest parties' own journals, the same proof
-that FaultCourt takes (`courtroom` shows it to the contracts), or what an auditor's second run
-finds, which a panel judges and nobody on this stage.
+that FaultCourt takes (`courtroom` shows it to the contracts), or what a second run of the target or
+of the draft model finds, which a panel judges (`panelroom`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import arena as lanes
-import cast_drafters
 import trio
-from arena import DRAFT, TARGET, Arena, InThread, Letters
-from audit_scene import loaded
-from engine_models import TableModel
+from arena import Arena, InThread
+from pairs import TABLES, Pair
 
 from node.config import PriceConfig
 from node.evidence import EvidenceRoom
@@ -39,7 +37,8 @@ from node.roles.convert import stop_rules
 from node.roles.drafter import DrafterRole
 from node.roles.engines import WorkerDrafter, WorkerTarget
 from node.roles.ports import Node
-from node.roles.rerun import Case, Tolerance, WorkerRerun
+from node.roles.redraft import redraft
+from node.roles.rerun import Case, Difference, Findings, Tolerance, rerun
 from node.roles.session import SessionFault
 from node.roles.stored import Private, stored_round
 from node.roles.verifier import VerifierRole
@@ -59,13 +58,14 @@ class Row:
     Attributes:
         caught: how; empty where it was not.
         outcome: refused (nobody serves or signs on), found (the evidence is complete; who rules
-            on it is not on this stage), unprofitable (it earns less than honest work does), bounded
-            (it gets away with no more than the protocol's bound), slashed (a court has ruled).
+            on it is not on this stage), unprofitable (it earns less than honest work does), slashed
+            (a court or a panel has ruled).
         fault: as protocol section 8 numbers it; empty where nothing is punishable.
         sessions: that were started.
         slashed, victim_recovered: stake units; zero where there is no vault (see `courtroom`).
-        text_intact: what the client kept is the target's own text.
-        honest_slashed: honest parties that anything was proven against.
+        text_intact: what the client kept is the target's own text, or a panel has given it back
+            what it paid for every round that is not.
+        honest_slashed: honest parties that anything was proven against, or taken from.
     """
 
     adversary: str
@@ -84,19 +84,37 @@ class Row:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Rerun:
+    """A served session beside honest runs of both models.
+
+    Attributes:
+        served: a `client.Served`.
+        findings: of the target's.
+        drafts: of the draft model's; rejection mode only.
+    """
+
+    served: Any
+    findings: Findings
+    drafts: tuple[Difference, ...] = ()
+
+
 @dataclass
 class Played:
     """A scene after it was played."""
 
     arena: Arena
     plan: Plan
+    pair: Pair = TABLES
     nodes: dict[str, Node] = field(default_factory=dict)
     outcome: Outcome | None = None
     error: str = ""
     notes: list[str] = field(default_factory=list)
     seen: int = 0  # output tokens that reached the client
     proofs: tuple[Fault, ...] = ()  # one for each thing that FaultCourt punishes
+    reruns: list[Rerun] = field(default_factory=list)
     mismatches: int = 0  # output tokens whose leaf is not what the target says
+    redrafted: int = 0  # drafts that are not the registered model's, rejection mode
     farthest: int = 0  # of V's fingerprints from those of a second run
     stale: int = 0  # frames that the honest verifier dropped
     served_cost: int = 0  # what the client must hold for all that V has served, fee included
@@ -122,12 +140,12 @@ class Played:
         if terms.order.mode == Mode.REJECTION:
             return True
         alone = decode_plain(
-            TableModel(cast_drafters.VOCAB, 1),
+            self.pair.target(),
             self.plan.prompt,
             SamplingParams.from_order(terms.order),
             stop_rules(terms.order, self.plan.stops),
             seed=terms.seed,
-            token_bytes=Letters().token_bytes,
+            token_bytes=self.pair.tokenizer().token_bytes,
         )
         return tuple(alone.tokens) == self.outcome.tokens
 
@@ -151,19 +169,26 @@ def order_parties(order: Any) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Scene:
-    """Who is replaced by whom."""
+    """Who is replaced by whom: `role` names the dishonest, "drafter and verifier" two. Models that
+    are left out are the pair's honest ones."""
 
     name: str
     role: str
     mode: Mode = Mode.COUPLED
-    drafter: Callable[[], Any] = cast_drafters.honest
+    pair: Pair = TABLES
+    drafter: Callable[[], Any] | None = None
     drafter_role: type[DrafterRole] = DrafterRole
-    target: Callable[[], Any] = lambda: TableModel(cast_drafters.VOCAB, 1)
+    target: Callable[[], Any] | None = None
     verifier_role: type[VerifierRole] = VerifierRole
     client_role: type[ClientRole] = ClientRole
     chain: Callable[[], Any] | None = None
     wishes: dict[str, Any] = field(default_factory=dict)
     requests: int = 1
+
+    @property
+    def crooked(self) -> tuple[str, ...]:
+        """The dishonest seats."""
+        return tuple(self.role.split(" and "))
 
     def play(self, seed: int = 5) -> Played:
         return run_deterministically(seed, _play, self, seed)
@@ -173,24 +198,27 @@ async def _play(scene: Scene, seed: int) -> Played:
     arena = Arena(seed=seed)
     if scene.chain is not None:
         arena.chain = scene.chain()
-    wishes = {"max_tokens": 48, "stop_ids": (), "mode": scene.mode, **scene.wishes}
-    played = Played(arena, arena.plan(**wishes))
+    pair = scene.pair
+    wishes = {
+        "max_tokens": 48,
+        "stop_ids": (),
+        "mode": scene.mode,
+        "prompt": pair.prompt(),
+        **scene.wishes,
+    }
+    played = Played(arena, arena.plan(**wishes), pair)
+    target, drafter = (scene.target or pair.target)(), (scene.drafter or pair.drafter)()
     async with trio.open_nursery() as nursery:
-        honest_target = TableModel(cast_drafters.VOCAB, 1)
-        crooked_v, crooked_d = scene.role == "verifier", scene.role == "drafter"
-        await nursery.start(
-            _verifier, played, "verifier", scene.verifier_role, scene.target(), crooked_v
-        )
-        await nursery.start(
-            _drafter, played, "drafter", scene.drafter_role, scene.drafter(), crooked_d
-        )
+        crooked_v, crooked_d = "verifier" in scene.crooked, "drafter" in scene.crooked
+        await nursery.start(_verifier, played, "verifier", scene.verifier_role, target, crooked_v)
+        await nursery.start(_drafter, played, "drafter", scene.drafter_role, drafter, crooked_d)
         if crooked_v:
             await nursery.start(
-                _verifier, played, "spare verifier", VerifierRole, honest_target, False
+                _verifier, played, "spare verifier", VerifierRole, pair.target(), False
             )
         if crooked_d:
             await nursery.start(
-                _drafter, played, "spare drafter", DrafterRole, cast_drafters.honest(), False
+                _drafter, played, "spare drafter", DrafterRole, pair.drafter(), False
             )
         async with _client(played, scene.client_role) as client:
             for number in range(scene.requests):
@@ -229,10 +257,10 @@ async def _verifier(
 ) -> None:
     arena = played.arena
     async with _node(played, name, cheap) as node:
-        engine = WorkerTarget(InThread(), Verifier(model, Letters()))  # type: ignore[arg-type]
-        role = kind(
-            node, engine, frozenset([TARGET]), lambda order: FixedWindow(3), lambda *_: None
-        )
+        verifier = Verifier(model, played.pair.tokenizer(), max_tokens=1 << 12)
+        engine = WorkerTarget(InThread(), verifier)  # type: ignore[arg-type]
+        models = frozenset([lanes.TARGET])
+        role = kind(node, engine, models, lambda order: FixedWindow(3), lambda *_: None)
         offer = arena.offer(Role.VERIFIER, node.prices.output)
         arena.verifiers.append(Party(node.address, offer))
         async with trio.open_nursery() as nursery:
@@ -251,7 +279,7 @@ async def _drafter(
     arena = played.arena
     async with _node(played, name, cheap) as node:
         engine = WorkerDrafter(InThread(), drafter)  # type: ignore[arg-type]
-        role = kind(node, engine, frozenset([DRAFT]), frozenset([TARGET]))
+        role = kind(node, engine, frozenset([lanes.DRAFT]), frozenset([lanes.TARGET]))
         offer = arena.offer(Role.DRAFTER, node.prices.accepted)
         arena.drafters.append(Party(node.address, offer))
         async with trio.open_nursery() as nursery:
@@ -272,7 +300,7 @@ async def _node(played: Played, name: str, cheap: bool) -> Any:
 @asynccontextmanager
 async def _client(played: Played, kind: type[ClientRole]) -> Any:
     async with _node(played, "client", False) as node:
-        yield kind(node, _Directory(played.arena), Letters().token_bytes)
+        yield kind(node, _Directory(played.arena), played.pair.tokenizer().token_bytes)
 
 
 class _Directory:
@@ -293,11 +321,10 @@ class _Directory:
 
 async def _look(played: Played, scene: Scene) -> None:
     """What the honest parties' journals prove, and what a second run of the target finds."""
-    crooked = scene.role
     found = {
         proof.key: proof
         for name, node in played.nodes.items()
-        if name != crooked
+        if name not in scene.crooked
         for proof in _proven(node)
     }
     played.proofs = tuple(found.values())
@@ -305,16 +332,23 @@ async def _look(played: Played, scene: Scene) -> None:
         if "verifier" in name:
             played.stale += node.metrics.counters["stale_drafts"]
     played.served_cost = _served_cost(played)
-    rerun = WorkerRerun(InThread(), loaded)  # type: ignore[arg-type]
     for served in played.sessions:
-        if not served.rounds:
-            continue
-        terms = served.terms
-        case = Case(terms.order, terms.seed, served.delivery, tuple(served.rounds))
-        findings = await rerun.rerun(case, Tolerance())
+        if served.rounds:
+            played.reruns.append(_rerun(played, served))
+    for run in played.reruns:
+        findings = run.findings
         played.mismatches += len({item.position for item in findings.mismatches})
-        for said, ran in zip(_prints(played, served), findings.fingerprints, strict=False):
+        played.redrafted += len({item.position for item in run.drafts})
+        for said, ran in zip(prints_of(played, run.served), findings.fingerprints, strict=False):
             played.farthest = max(played.farthest, distance(said, ran))
+
+
+def _rerun(played: Played, served: Any) -> Rerun:
+    pair, terms = played.pair, served.terms
+    case = Case(terms.order, terms.seed, served.delivery, tuple(served.rounds))
+    findings = rerun(pair.target(), case, Tolerance(), pair.tokenizer().token_bytes)
+    rejection = terms.order.mode == Mode.REJECTION
+    return Rerun(served, findings, redraft(pair.drafter(), case) if rejection else ())
 
 
 def _served_cost(played: Played) -> int:
@@ -327,12 +361,18 @@ def _served_cost(played: Played) -> int:
     return cost(total)
 
 
-def _prints(played: Played, served: Any) -> list[bytes]:
-    """The fingerprints behind V's salted ones, as it opens them to drawn auditors."""
+def opened_by(played: Played, served: Any) -> list[Private]:
+    """By round, the salts and fingerprints that V has behind its leaves; empty for a V that kept
+    none."""
     order = served.terms.order
     node = next(node for node in played.nodes.values() if node.address == order.verifier)
     rows = node.journal.rounds(served.terms.start_hash)[: len(served.rounds)]
-    return [print_ for row in rows for print_ in Private.from_wire(row.private).fingerprints]
+    return [Private.from_wire(row.private) for row in rows]
+
+
+def prints_of(played: Played, served: Any) -> list[bytes]:
+    """The fingerprints behind V's salted ones, as it opens them to drawn auditors."""
+    return [print_ for done in opened_by(played, served) for print_ in done.fingerprints]
 
 
 def _proven(node: Node) -> list[Fault]:

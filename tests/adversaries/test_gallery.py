@@ -23,12 +23,12 @@ def _marked(name: str) -> object:
     return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", map(_marked, NAMES))
+@pytest.mark.parametrize("name", list(map(_marked, NAMES)))
 def test_it_is_caught(name: str) -> None:
     scene, judge = SCENES[NAMES.index(name)]
     row, _ = show(scene, judge)
     assert row.caught, row
-    assert row.outcome in ("refused", "found", "unprofitable", "bounded")
+    assert row.outcome in ("refused", "found", "unprofitable")
     assert row.honest_slashed == 0
     assert row.text_intact == (name not in V_LIES_IN_TEXT)
 
