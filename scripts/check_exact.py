@@ -2,7 +2,12 @@
 
     python scripts/check_exact.py                                # a few hundred positions, CI
     python scripts/check_exact.py --positions 50000 --json out.json
-    python scripts/check_exact.py --model smollm2-135m-instruct --positions 2000
+    python scripts/check_exact.py --model smollm2-135m-instruct --positions 50000 --few 2000 \
+        --resume cases.jsonl
+
+`--positions` are those of prefill and of the native kernel in windows, the fastest two ways;
+`--few` those of every other. With `--resume` finished cases are kept in a file, for this engine's
+sources alone, and are not run again.
 
 One digest per position, over the final hidden state and every logit, is made once by plain
 prefill and compared with that of every other way: token by token, in windows of 1 to 16, in chunks,
@@ -15,6 +20,7 @@ status 1 when a digest differs.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -24,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two threads on a busy machine
@@ -43,6 +50,8 @@ ISAS = {
     "AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "ATEN_CPU_CAPABILITY": "avx512"},
     "AVX-512 VNNI": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "avx512"},
 }
+# What computes in this tier, or holds what it computed: cases of other sources are not these.
+SOURCES = ("exact/*.py", "exact/kernel.c", "model.py", "cache.py", "paged.py")
 Texts = list[list[int]]
 Digests = list[bytes]
 
@@ -75,6 +84,61 @@ def digest(rows: Rows) -> Digests:
         hashlib.blake2b(h.tobytes() + z.tobytes(), digest_size=16).digest()
         for h, z in zip(hidden, scores, strict=True)
     ]
+
+
+class Finished:
+    """Cases done and the digests expected of them, in a file of JSON lines where one is named."""
+
+    def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
+        self.cases: list[Case] = []
+        self.expected: dict[str, Digests] = {}
+        self._path = path
+        if path is None:
+            return
+        head = json.dumps({**settings, "engine": engine_digest()})
+        if not path.exists() or not path.read_text().strip():
+            path.write_text(head + "\n")
+            return
+        first, *lines = path.read_text().splitlines()
+        if first != head:
+            raise SystemExit(f"{path} is of another run or engine ({first}); name a new file")
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # a line at which a run before was killed
+            if "expected" in row:
+                raw = bytes.fromhex(row["expected"])
+                whole = [raw[i : i + 16] for i in range(0, len(raw), 16)]
+                self.expected[row["model"]] = whole
+            else:
+                self.cases.append(Case(**row))
+        with path.open("a") as out:
+            out.write("\n")  # ends such a line
+
+    def find(self, model: str, name: str) -> Case | None:
+        return next((c for c in self.cases if (c.model, c.name) == (model, name)), None)
+
+    def add(self, case: Case) -> None:
+        self.cases.append(case)
+        self._write(asdict(case))
+
+    def expect(self, model: str, digests: Digests) -> None:
+        self.expected[model] = digests
+        self._write({"model": model, "expected": b"".join(digests).hex()})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self._path is not None:
+            with self._path.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+
+
+def engine_digest() -> str:
+    """Of the sources that say how the exact tier computes."""
+    folder = Path(quantise.__file__).parents[1]
+    files = sorted(path for pattern in SOURCES for path in folder.glob(pattern))
+    parts = [hashlib.sha256(path.read_bytes()).digest() for path in files]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- ways of computing
@@ -155,8 +219,16 @@ def always(size: int) -> Callable[[int], Iterator[int]]:
 class Check:
     """All ways for one model."""
 
-    def __init__(self, name: str, positions: int, few: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        positions: int,
+        few: int,
+        say: Callable[[str], None],
+        finished: Finished | None = None,
+    ) -> None:
         self.name, self.say = name, say
+        self.finished = finished or Finished(None, {})
         self.folder = catalog.resolve(name, progress=say).path
         self.whole = quantise.load_integers(self.folder)
         self.model = ExactModel(self.whole)
@@ -167,24 +239,39 @@ class Check:
         self.few = self.texts[: max(1, -(-few // len(self.texts[0])))]
         self.cases: list[Case] = []
         started = time.perf_counter()
-        self.expected = prefill(self.model, self.texts)
+        if name not in self.finished.expected:
+            self.finished.expect(name, prefill(self.model, self.texts))
+        self.expected = self.finished.expected[name]
         say(f"{name}: {len(self.expected)} positions, {time.perf_counter() - started:.1f} s")
 
     def run(self, name: str, way: Callable[[Texts], Digests], given: Texts, backend: str) -> None:
-        started = time.perf_counter()
-        self.add(name, way(given), backend, time.perf_counter() - started)
+        if not self.known(name):
+            started = time.perf_counter()
+            self.add(name, way(given), backend, time.perf_counter() - started)
+
+    def known(self, name: str) -> bool:
+        """Whether a run before finished this case, which is then taken over."""
+        case = self.finished.find(self.name, name)
+        if case is not None:
+            self.cases.append(case)
+            self.say(
+                f"  {name:<28} {case.positions:>6} positions, {case.differing} differ   (kept)"
+            )
+        return case is not None
 
     def add(self, name: str, got: Digests, backend: str, seconds: float) -> None:
         differing = sum(a != b for a, b in zip(got, self.expected, strict=False))
         if not got or len(got) > len(self.expected):
             differing = max(len(got), 1)
-        self.cases.append(Case(name, self.name, len(got), differing, backend, round(seconds, 2)))
+        case = Case(name, self.name, len(got), differing, backend, round(seconds, 2))
+        self.cases.append(case)
+        self.finished.add(case)
         self.say(f"  {name:<28} {len(got):>6} positions, {differing} differ   [{backend}]")
 
     def all(self, oracle: int) -> list[Case]:
         model, backend = self.model, self.model.backend
         self.run("prefill again", lambda t: prefill(model, t), self.texts, backend)
-        self.run("one token at a time", lambda t: pieces(model, t, always(1)), self.few, backend)
+        self.kernel()
         self.run("windows 1 to 16", lambda t: pieces(model, t, windows), self.few, backend)
         for size in (7, 64):
             way = f"prefill in chunks of {size}"
@@ -200,7 +287,7 @@ class Check:
         torch.set_num_threads(threads)
         self.backends()
         self.instruction_sets()
-        self.kernel()
+        self.run("one token at a time", lambda t: pieces(model, t, always(1)), self.few, backend)
         if torch.cuda.is_available():
             other = ExactModel(self.whole, "cuda")
             self.run("cuda, prefill", lambda t: prefill(other, t), self.texts, other.backend)
@@ -227,16 +314,20 @@ class Check:
             return
         backend = other.backend
         self.run(
-            "kernel, one token at a time", lambda t: pieces(other, t, always(1)), self.few, backend
+            "kernel, windows 1 to 16", lambda t: pieces(other, t, windows), self.texts, backend
         )
-        self.run("kernel, windows 1 to 16", lambda t: pieces(other, t, windows), self.few, backend)
+        self.run("kernel, prefill", lambda t: prefill(other, t), self.few, backend)
         self.run("kernel, after rollbacks", lambda t: rollbacks(other, t), self.few, backend)
         self.run("kernel, batch 8", lambda t: batched(other, t, 8), self.few, backend)
-        self.run("kernel, prefill", lambda t: prefill(other, t), self.few, backend)
+        self.run(
+            "kernel, one token at a time", lambda t: pieces(other, t, always(1)), self.few, backend
+        )
 
     def instruction_sets(self) -> None:
         """In processes of their own, for both libraries read the limits when they load."""
         for name, limits in ISAS.items():
+            if self.known(f"held to {name}"):
+                continue
             started = time.perf_counter()
             request = {"folder": str(self.folder), "texts": self.few}
             done = subprocess.run(
@@ -257,7 +348,7 @@ class Check:
     def oracle(self, positions: int) -> None:
         """The second implementation, on the first positions of the first text."""
         tests = Path(__file__).parent.parent / "tests"
-        if positions < 1 or not (tests / "exact_oracle.py").exists():
+        if positions < 1 or self.known("oracle") or not (tests / "exact_oracle.py").exists():
             return
         sys.path.insert(0, str(tests))
         from exact_oracle import Oracle
@@ -296,15 +387,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--model", action="append", help="may be repeated; default: the tiny target and draft"
     )
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished cases here")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
         return worker()
     torch.set_num_threads(1)
     cases: list[Case] = []
+    few = options.few or options.positions
+    settings = {"positions": options.positions, "few": few, "oracle": options.oracle}
+    finished = Finished(options.resume, settings)
     for name in options.model or ["tiny-target", "tiny-draft"]:
-        few = options.few or options.positions
-        check = Check(name, options.positions, few, lambda line: print(line, flush=True))
+        say = functools.partial(print, flush=True)
+        check = Check(name, options.positions, few, say, finished)
         cases += check.all(options.oracle)
     differing = sum(case.differing for case in cases)
     print(f"{sum(case.positions for case in cases)} positions compared, {differing} differ")
