@@ -1,14 +1,14 @@
 """How far honest float runs of one model lie apart, and whether a cheap model hides among them.
 
-    python scripts/float_tolerance.py --model tiny --sessions 4000 --cheap 800 --resume rows.jsonl
+    python scripts/float_tolerance.py --model tiny --sessions 3800 --cheap 1250 --resume rows.jsonl
     python scripts/float_tolerance.py --model default --sessions 240 --cheap 40 --resume rows2.jsonl
     python scripts/float_tolerance.py --model tiny --dtype bfloat16 --sessions 500 --resume …
 
 Honest sessions are decoded from a cache in batches of 1 to 8 sessions, or verified in windows of 1
 to 8 tokens, and re-run by three others, each in a process of its own: chunks of 64 on the same kind
 of machine, one prefill on a machine held to AVX2, chunks of 16 in two threads. Modes, temperatures
-and filters follow from the session's number. A cheap model's sessions go on until everything has
-found them, or for 300 tokens; their re-run is honest.
+and filters follow from the session's number. A cheap model's sessions go on until our checks have
+found them (the first 100 until TOPLOC has too), or for 300 tokens; their re-run is honest.
 
 What is compared is what auditors compare (`node.roles.rerun.judge` under its tolerances, and
 fingerprints) and TOPLOC's check on the same states (scripts/toploc.py). "Tokens alone" is what is
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -55,6 +56,8 @@ from settlement.masses import sample_masses
 from settlement.records import NO_TOKEN, Q16, Mode, VerdictLeaf
 
 MOST: Final = 300  # tokens of a cheap model's session
+TOPLOC_TOO: Final = 100  # cheap sessions that go on until TOPLOC has found them
+CHEAP_OFFSET: Final = 10**6  # their numbers, so that they are other sessions than the honest ones
 BLOCK: Final = 32
 BATCHES: Final = (1, 2, 4, 8)
 AVX2: Final = {
@@ -365,19 +368,21 @@ def cheap_rows(
             if refused[at] is None and not proof.check(np.stack(states)).accepted():
                 refused[at] = done + size
         done += size
-        if all(f.first_token is not None and r for f, r in zip(figures, refused, strict=True)):
+        both = items[-1].number % CHEAP_OFFSET < TOPLOC_TOO
+        found = zip(figures, refused, strict=True)
+        if all(f.first_token is not None and (at or not both) for f, at in found):
             break
-    for item, found, at in zip(items, figures, refused, strict=True):
+    for item, seen, at in zip(items, figures, refused, strict=True):
         yield {
             "kind": kind,
             "number": item.number,
             "mode": item.params.mode.name.lower(),
             "filters": item.params.has_filters,
             "tokens": done,
-            "first": found.first,
-            "first_token": found.first_token,
+            "first": seen.first,
+            "first_token": seen.first_token,
             "toploc": at,
-            "records": {name: found.records.get(name, []) for name in ("print", "token")},
+            "records": {name: seen.records.get(name, []) for name in ("print", "token")},
         }
 
 
@@ -455,14 +460,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", choices=tuple(PAIRS), default="tiny")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--sessions", type=int, default=64, help="honest ones (%(default)s)")
-    parser.add_argument("--tokens", type=int, help="of an honest session: 64 tiny, 32 default")
+    parser.add_argument("--tokens", type=int, default=32, help="of an honest one (%(default)s)")
     parser.add_argument("--cheap", type=int, default=8, help="of each cheap model (%(default)s)")
     parser.add_argument("--only", choices=CHEAP, action="append", help="these cheap models")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep rows here; go on from it")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    length = options.tokens or (64 if options.model == "tiny" else 32)
+    length, until = options.tokens, time.monotonic() + options.seconds
     settings = {"model": options.model, "dtype": options.dtype, "tokens": length}
     rows = Rows(options.resume, settings)
     folder = catalog.resolve(PAIRS[options.model][0]).path
@@ -484,18 +490,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             for row in honest_rows(model, others, items, length):
                 rows.add(row)
             say("honest", numbers[-1])
+            if time.monotonic() > until:
+                break
         others.close()
     with tempfile.TemporaryDirectory() as scratch:
         for kind in options.only or CHEAP:
-            left = rows.missing(kind, range(options.cheap))
+            left = rows.missing(kind, range(options.cheap)) if time.monotonic() < until else []
             cheap = cheap_model(kind, folder, model, Path(scratch), tokenizer) if left else None
             if cheap is None:
                 continue
             for numbers in batches(left, turn=False):
-                items = [work(10**6 + number, known, tokenizer) for number in numbers]
+                items = [work(CHEAP_OFFSET + number, known, tokenizer) for number in numbers]
                 for row, number in zip(cheap_rows(kind, model, cheap, items), numbers, strict=True):
                     rows.add({**row, "number": number})
                 say(kind, numbers[-1])
+                if time.monotonic() > until:
+                    break
     summary = report(settings, rows.rows)
     print("\n".join(summary.lines()))
     if options.json:

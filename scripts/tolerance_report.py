@@ -132,12 +132,14 @@ def _spread(values: Sequence[float]) -> list[float]:
 def _found(rows: Sequence[Row]) -> dict[str, Any]:
     first = [row["first"] for row in rows if row["first"] is not None]
     token = [row["first_token"] for row in rows if row["first_token"] is not None]
+    # Sessions that ended because our own checks had found them say nothing about TOPLOC.
+    refused = [row["toploc"] is not None for row in rows if row["toploc"] or row["tokens"] == 300]
     largest = [row["records"]["print"][-1][1] for row in rows if row["records"]["print"]]
     return {
         "any": Rate(len(first), len(rows)),
         "any_tokens": median(first) + 1 if first else None,
         "token": Rate(len(token), len(rows)),
         "token_tokens": median(token) + 1 if token else None,
-        "toploc": Rate(sum(row["toploc"] is not None for row in rows), len(rows)),
+        "toploc": Rate(sum(refused), len(refused)),
         "print": _spread(largest) if largest else [],
     }
