@@ -21,9 +21,9 @@ from node.network import messages
 from node.roles.ports import ChainUnavailable, LaneView
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import ChainError
-from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled
+from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled, OtherEvent
 from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
-from settlement.chain.lanes import Position, VoucherUnknown, epoch_of
+from settlement.chain.lanes import Position, VoucherUnknown
 from settlement.hashing import ZERO32
 from settlement.records import Lane, Voucher
 
@@ -31,9 +31,6 @@ SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is
 # Within the 5 s that a peer waits for an answer: it must be told that the chain is away, and not
 # take this node for gone.
 ANSWER_SECONDS: Final = 3.0
-_LOW_128: Final = (1 << 128) - 1
-_BEHIND: Final = 4
-_DRAWABLE: Final = 8
 T = TypeVar("T")
 Listener = Callable[[ChainEvent], None]
 
@@ -155,7 +152,7 @@ class ChainWatch:
         by_root = {voucher.root: voucher for voucher in vouchers}
         position = Position(epoch, facts.fees.get(epoch, 0))
         for found in facts.settled:
-            if epoch_of(found.event) != epoch:
+            if found.event.epoch != epoch:
                 continue
             voucher = by_root.get(found.event.root)
             if voucher is None:
@@ -175,9 +172,8 @@ class ChainWatch:
         paid: dict[int, tuple[int, int]] = {}
         for found in settled:
             event = found.event
-            paid[epoch_of(event)] = (event.paid & _LOW_128, event.paid >> 128)
-            flags = event.figures >> 248
-            if epoch_of(event) == state.epoch and flags & _DRAWABLE and not flags & _BEHIND:
+            paid[event.epoch] = (event.paid_drafter, event.paid_verifier)
+            if event.epoch == state.epoch and event.moves_head:
                 head = event.root
         now = paid.pop(state.epoch, (0, 0))
         view = LaneView(
@@ -229,5 +225,7 @@ class ChainWatch:
     def summary(self) -> dict[str, Any]:
         counts: defaultdict[str, int] = defaultdict(int)
         for found in self.events:
-            counts[type(found.event).__name__] += 1
+            event = found.event
+            name = event.name if isinstance(event, OtherEvent) else type(event).__name__
+            counts[name] += 1
         return {"block": self.head, "events": dict(counts)}

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
 from settlement.chain.events import LaneSettled
 from settlement.chain.indexer import ChainEvent
-from settlement.chain.lanes import epoch_of
 from settlement.durable import write_atomic
 from settlement.records import Voucher
 from settlement.schema import RecordError
-
-_LOW_128: Final = (1 << 128) - 1
 
 
 def pays(event: LaneSettled, voucher: Voucher) -> bool:
     """Whether the lane's watermarks after this settlement cover the voucher."""
     return (
         event.lane == voucher.lane
-        and epoch_of(event) == voucher.epoch
-        and event.paid & _LOW_128 >= voucher.due_drafter
-        and event.paid >> 128 >= voucher.due_verifier
+        and event.epoch == voucher.epoch
+        and event.paid_drafter >= voucher.due_drafter
+        and event.paid_verifier >= voucher.due_verifier
     )
 
 

@@ -1,6 +1,6 @@
 """The contracts' events as typed records. Field order is that of the ABI; a test compares both.
 
-Administrative events (owners, parameters) have no class of their own and come as OtherEvent.
+An event has a class here where something reads it; all others come as OtherEvent.
 Structs whose fields nothing here reads stay tuples, in the ABI's order: that is how the contracts
 take them back (`DrawBeacon.capture(batch)`).
 """
@@ -14,6 +14,8 @@ from typing import Any, Final, get_type_hints
 from settlement.chain.abi import AbiMismatch, DecodedLog
 from settlement.chain.contracts import Role
 from settlement.records import Claim, Lane
+
+_COUNTED, _BEHIND, _DRAWABLE = 1, 4, 8  # Batches' flags, the figures' top byte
 
 
 @dataclass(frozen=True)
@@ -67,33 +69,10 @@ class Withdrawn:
 
 
 @dataclass(frozen=True)
-class KeyProposed:
-    account: bytes
-    key: bytes
-
-
-@dataclass(frozen=True)
 class KeyRotated:
     account: bytes
     retired: bytes
     key: bytes
-
-
-@dataclass(frozen=True)
-class StakeLocked:
-    account: bytes
-    role: Role
-    amount: int
-    slice: int
-    release_at: int
-
-
-@dataclass(frozen=True)
-class LockReleased:
-    account: bytes
-    role: Role
-    amount: int
-    slice: int
 
 
 @dataclass(frozen=True)
@@ -113,13 +92,6 @@ class Vested:
     slice: int
 
 
-@dataclass(frozen=True)
-class VestedClaimed:
-    who: bytes
-    amount: int
-    to: bytes
-
-
 # ---------------------------------------------------------------- LaneEscrow
 
 
@@ -131,49 +103,11 @@ class LaneOpened:
 
 
 @dataclass(frozen=True)
-class Reserved:
-    lane: bytes
-    sender: bytes
-    amount: int
-
-
-@dataclass(frozen=True)
 class EpochOpened:
     lane: bytes
     epoch: int
     fee_bps: int
     by: bytes
-
-
-@dataclass(frozen=True)
-class SoloNoticed:
-    lane: bytes
-    solo_from: int
-
-
-@dataclass(frozen=True)
-class SoloEnded:
-    lane: bytes
-
-
-@dataclass(frozen=True)
-class ThawStarted:
-    lane: bytes
-    thawing: int
-    thawed_at: int
-
-
-@dataclass(frozen=True)
-class ThawCancelled:
-    lane: bytes
-    thawing: int
-
-
-@dataclass(frozen=True)
-class ThawCollected:
-    lane: bytes
-    amount: int
-    to: bytes
 
 
 @dataclass(frozen=True)
@@ -185,52 +119,38 @@ class LaneSettled:
     figures: int
     paid: int
 
+    @property
+    def epoch(self) -> int:
+        """The lane's epoch that was settled."""
+        return self.figures >> 192 & 0xFFFFFFFF
 
-@dataclass(frozen=True)
-class LaneSkipped:
-    lane: bytes
-    reason: bytes  # selector of the error that says why
+    @property
+    def paid_drafter(self) -> int:
+        """Paid to D in the epoch so far, in token units."""
+        return self.paid & (1 << 128) - 1
 
+    @property
+    def paid_verifier(self) -> int:
+        """Paid to V in the epoch so far, in token units."""
+        return self.paid >> 128
 
-@dataclass(frozen=True)
-class BatchSettled:
-    batch_id: int
-    token: bytes
-    entries_hash: bytes
-    entries: int
+    @property
+    def counted(self) -> bool:
+        """Whether the voucher's counts entered the claim's ledger."""
+        return bool(self.figures >> 248 & _COUNTED)
 
+    @property
+    def drawable(self) -> bool:
+        """Whether the root is new, and so an entry of the batch."""
+        return bool(self.figures >> 248 & _DRAWABLE)
 
-@dataclass(frozen=True)
-class Credited:
-    account: bytes
-    token: bytes
-    amount: int
-
-
-@dataclass(frozen=True)
-class PaidOut:
-    account: bytes
-    token: bytes
-    amount: int
-    to: bytes
-
-
-@dataclass(frozen=True)
-class FeeSpent:
-    spender: bytes
-    token: bytes
-    amount: int
-    to: bytes
+    @property
+    def moves_head(self) -> bool:
+        """Whether the root is the epoch's newest now: new, and not behind the one before."""
+        return self.drawable and not self.figures >> 248 & _BEHIND
 
 
-# ---------------------------------------------------------------- ModelRegistry, AlphaLedger
-
-
-@dataclass(frozen=True)
-class ModelRegistered:
-    model: bytes
-    manifest: tuple[Any, ...]
-    by: bytes
+# ---------------------------------------------------------------- AlphaLedger
 
 
 @dataclass(frozen=True)
@@ -604,36 +524,20 @@ class CanaryPassed:
 
 
 TYPED: Final[dict[str, tuple[type[Any], ...]]] = {
-    "ModelRegistry": (ModelRegistered,),
     "StakeVault": (
         AccountOpened,
         Staked,
         ModelServed,
         UnstakeStarted,
         Withdrawn,
-        KeyProposed,
         KeyRotated,
-        StakeLocked,
-        LockReleased,
         StakeSlashed,
         Vested,
-        VestedClaimed,
     ),
     "LaneEscrow": (
         LaneOpened,
-        Reserved,
         EpochOpened,
-        SoloNoticed,
-        SoloEnded,
-        ThawStarted,
-        ThawCancelled,
-        ThawCollected,
         LaneSettled,
-        LaneSkipped,
-        BatchSettled,
-        Credited,
-        PaidOut,
-        FeeSpent,
     ),
     "AlphaLedger": (
         ClaimRegistered,

@@ -22,9 +22,6 @@ from settlement.trees import settled_root
 
 MAX_LANES: Final = 64  # LaneEscrow.MAX_LANES
 _LOW_128: Final = (1 << 128) - 1
-_COUNTED: Final = 1  # Batches' flags
-_BEHIND: Final = 4
-_DRAWABLE: Final = 8
 
 
 class VoucherUnknown(ChainError):
@@ -109,7 +106,7 @@ class Position:
         return int.from_bytes(raw[12:], "big")
 
     def to_abi(self) -> tuple[Any, ...]:
-        return (self.head_root, self.head_base, self.paid, self.terms, _words(self.counted))
+        return (self.head_root, self.head_base, self.paid, self.terms, list(self.counted.words))
 
     def link(self, voucher: Voucher) -> Link:
         """How a voucher of this epoch ties on to the head."""
@@ -126,14 +123,13 @@ class Position:
 
     def after(self, settled: LaneSettled, voucher: Voucher) -> Position:
         """The position after the settlement that `settled` tells of, by the voucher of its root."""
-        flags = settled.figures >> 248
         position = replace(
             self,
-            paid_drafter=settled.paid & _LOW_128,
-            paid_verifier=settled.paid >> 128,
-            counted=voucher.sums if flags & _COUNTED else self.counted,
+            paid_drafter=settled.paid_drafter,
+            paid_verifier=settled.paid_verifier,
+            counted=voucher.sums if settled.counted else self.counted,
         )
-        if flags & _DRAWABLE and not flags & _BEHIND:
+        if settled.moves_head:
             position = replace(
                 position,
                 head_root=settled.root,
@@ -143,11 +139,6 @@ class Position:
         return position
 
 
-def epoch_of(settled: LaneSettled) -> int:
-    """The epoch that a LaneSettled event is about."""
-    return settled.figures >> 192 & 0xFFFFFFFF
-
-
 def lane_voucher(signed: SignedVoucher, position: Position) -> tuple[Any, ...]:
     """ILaneEscrow.LaneVoucher, in the ABI's order."""
     voucher, link = signed.voucher, position.link(signed.voucher)
@@ -155,7 +146,7 @@ def lane_voucher(signed: SignedVoucher, position: Position) -> tuple[Any, ...]:
         signed.lane.client,
         position.to_abi(),
         voucher.due_drafter | voucher.due_verifier << 128,
-        _words(voucher.sums),
+        list(voucher.sums.words),
         signed.top,
         voucher.leaf_count,
         int(link),
@@ -217,10 +208,6 @@ def vouchers_in(escrow: Interface, data: bytes) -> list[tuple[Lane, Voucher]]:
                 )
             )
     return found
-
-
-def _words(sums: Sums) -> list[int]:
-    return [sums.output | sums.accepted << 64, *sums.buckets]
 
 
 def _compact(signature: bytes) -> Sequence[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled
 from settlement.chain.indexer import Batch, ChainEvent
-from settlement.chain.lanes import Position, VoucherUnknown, epoch_of
+from settlement.chain.lanes import Position, VoucherUnknown
 from settlement.records import Lane, Voucher
 
 VoucherOf = Callable[[ChainEvent, bytes], Voucher | None]
@@ -76,14 +76,14 @@ class PositionBook:
             start = Position(what.epoch, what.fee_bps)
             self._lanes[what.lane].steps.append((block, what.epoch, start))
         elif isinstance(what, LaneSettled):
-            epoch = epoch_of(what)
-            self._lanes[what.lane].steps.append((block, epoch, self._after(event, what, epoch)))
+            position = self._after(event, what)
+            self._lanes[what.lane].steps.append((block, what.epoch, position))
 
-    def _after(self, event: ChainEvent, settled: LaneSettled, epoch: int) -> Position | None:
+    def _after(self, event: ChainEvent, settled: LaneSettled) -> Position | None:
         voucher = self._voucher_of(event, settled.root)
         if voucher is None:
             return None
         try:
-            return self.position(settled.lane, epoch).after(settled, voucher)
+            return self.position(settled.lane, settled.epoch).after(settled, voucher)
         except VoucherUnknown:
             return None

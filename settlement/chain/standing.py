@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from settlement.accept_rule import LeafFault
 from settlement.chain.events import (
@@ -48,7 +48,6 @@ from settlement.fault_proofs import Code
 from settlement.hashing import keccak256, uint
 from settlement.records import Lane
 
-_DRAWABLE: Final = 8
 # Places in IDrawBeacon.Batch, IDrawBeacon.Terms, IAlphaLedger.Case and in the two demands.
 _SETTLED_AT, _TARGET, _RANDOMNESS, _TERMS = 5, 7, 8, 9
 _EVIDENCE, _LATE_BPS, _SILENT_BPS, _REWARD_BPS = 0, 4, 5, 7
@@ -399,7 +398,7 @@ def fold(events: Iterable[ChainEvent]) -> Standing:
         if isinstance(event, LaneOpened):
             standing.lanes[event.lane] = event.parties
         elif isinstance(event, LaneSettled):
-            if event.figures >> 248 & _DRAWABLE:
+            if event.drawable:
                 entry = Entry(event.lane, event.root, event.figures)
                 entries.setdefault(found.transaction, []).append(entry)
         elif isinstance(event, BatchRegistered):
