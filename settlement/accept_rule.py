@@ -15,7 +15,7 @@ from typing import Final
 
 from settlement.acceptance import relaxed_accepts
 from settlement.coins import Purpose, anchor_of, coin, draw_coin
-from settlement.hashing import TAG_KEPT, ZERO32, keccak256, uint
+from settlement.hashing import TAG_KEPT, ZERO32, keccak256
 from settlement.masses import accept_rejection
 from settlement.records import (
     MASS_TOTAL,
@@ -25,6 +25,7 @@ from settlement.records import (
     Mode,
     Order,
     VerdictLeaf,
+    packed_kept,
 )
 
 
@@ -193,7 +194,7 @@ def check_draft_list(draft: DraftLeaf, kept: Sequence[tuple[int, int]]) -> LeafF
     has 1 to 64 ids, strictly ascending, none NO_TOKEN, no zero mass, and the total 2**64 − 1; then
     LIST_NOT_LEAF unless leaf.q is the token's mass in it and leaf.qBelow the sum over lower ids.
     """
-    digest = keccak256(TAG_KEPT, *(uint(token, 4) + uint(mass, 8) for token, mass in kept))
+    digest = keccak256(TAG_KEPT, packed_kept(kept))
     if digest != draft.kept_hash:
         raise NotThisLeaf(
             f"this list hashes to 0x{digest.hex()}, the leaf names 0x{draft.kept_hash.hex()}"

@@ -20,6 +20,7 @@ from settlement.records import (
     Sums,
     Verdict,
     VerdictLeaf,
+    packed_kept,
 )
 from settlement.schema import Record
 
@@ -189,11 +190,6 @@ def _draft_part(evidence: RoundEvidence, within: int) -> tuple[tuple[Any, ...], 
     return evidence.draft_leaves[within].to_abi(), list(tree.siblings(within)), packed_kept(kept)
 
 
-def packed_kept(kept: Sequence[tuple[int, int]]) -> bytes:
-    """(uint32 id ‖ uint64 mass)*: what a leaf's keptHash hashes."""
-    return b"".join(uint(token, 4) + uint(mass, 8) for token, mass in kept)
-
-
 def root_words(settled: trees.Settled | None) -> tuple[Any, ...]:
     """Openings.Root: the preimage of a settled root, blank for none."""
     if settled is None:
@@ -203,7 +199,7 @@ def root_words(settled: trees.Settled | None) -> tuple[Any, ...]:
 
 def sum_words(sums: Sums) -> list[int]:
     """The nine words of uint256[9]: output | accepted << 64, then the buckets."""
-    return [sums.output | sums.accepted << 64, *sums.buckets]
+    return list(sums.words)
 
 
 def blank(kind: type[Record]) -> tuple[Any, ...]:

@@ -11,6 +11,8 @@ nats; positions count output tokens from the prompt's end and stay absolute over
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -375,32 +377,18 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         """Lane by lane; RecordError on overflow, never a wrap."""
-        return Sums(
-            self.output + other.output,
-            self.accepted + other.accepted,
-            tuple(
-                a + b
-                for a, b in zip(self.proposed_by_bucket, other.proposed_by_bucket, strict=True)
-            ),
-            tuple(
-                a + b
-                for a, b in zip(self.accepted_by_bucket, other.accepted_by_bucket, strict=True)
-            ),
-        )
+        return self._by_lane(other, operator.add)
 
     def __sub__(self, other: Sums) -> Sums:
         """Lane by lane; RecordError where it would be negative."""
+        return self._by_lane(other, operator.sub)
+
+    def _by_lane(self, other: Sums, of: Callable[[int, int], int]) -> Sums:
         return Sums(
-            self.output - other.output,
-            self.accepted - other.accepted,
-            tuple(
-                a - b
-                for a, b in zip(self.proposed_by_bucket, other.proposed_by_bucket, strict=True)
-            ),
-            tuple(
-                a - b
-                for a, b in zip(self.accepted_by_bucket, other.accepted_by_bucket, strict=True)
-            ),
+            of(self.output, other.output),
+            of(self.accepted, other.accepted),
+            tuple(map(of, self.proposed_by_bucket, other.proposed_by_bucket)),
+            tuple(map(of, self.accepted_by_bucket, other.accepted_by_bucket)),
         )
 
     @cached_property
@@ -412,12 +400,15 @@ class Sums:
             sum(lanes[4 * word + lane] << (64 * lane) for lane in range(4)) for word in range(8)
         )
 
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The nine words of uint256[9]: output | accepted << 64, then `buckets`."""
+        return (self.output | self.accepted << 64, *self.buckets)
+
     @cached_property
     def packed(self) -> bytes:
-        """288 bytes: output | accepted << 64 as one word, then `buckets`. Hashed in sum nodes."""
-        return uint(self.output | self.accepted << 64, 32) + b"".join(
-            uint(word, 32) for word in self.buckets
-        )
+        """288 bytes: `words`, big-endian. Hashed in sum nodes."""
+        return b"".join(uint(word, 32) for word in self.words)
 
     @classmethod
     def from_words(cls, output: int, accepted: int, buckets: tuple[int, ...]) -> Self:
@@ -572,7 +563,12 @@ def kept_hash(kept: tuple[tuple[int, int], ...]) -> bytes:
     """keccak256(tag ‖ (uint32 id ‖ uint64 mass)*) of D's kept list, ids strictly ascending,
     masses positive with the exact total; RecordError otherwise."""
     check_kept(kept)
-    return keccak256(TAG_KEPT, *(uint(token, 4) + uint(mass, 8) for token, mass in kept))
+    return keccak256(TAG_KEPT, packed_kept(kept))
+
+
+def packed_kept(kept: Sequence[tuple[int, int]]) -> bytes:
+    """(uint32 id ‖ uint64 mass)*: what a leaf's keptHash hashes after its tag, unchecked."""
+    return b"".join(uint(token, 4) + uint(mass, 8) for token, mass in kept)
 
 
 def check_kept(kept: tuple[tuple[int, int], ...]) -> None:

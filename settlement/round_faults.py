@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from settlement import accept_rule, trees
 from settlement.accept_rule import LeafFault, NotThisLeaf
-from settlement.draws import RoundEvidence, blank, packed_kept
+from settlement.draws import RoundEvidence, blank
 from settlement.fault_proofs import (
     Code,
     Fault,
@@ -33,6 +33,7 @@ from settlement.records import (
     Order,
     Verdict,
     extend_context,
+    packed_kept,
 )
 
 _POSITIONS: Final = 2**32

@@ -16,7 +16,7 @@ from played_sessions import Play, record_of, sealed
 
 from settlement import coins, trees
 from settlement.accept_rule import LeafFault
-from settlement.draws import BatchEvidence, RoundEvidence, blank, packed_kept, root_words
+from settlement.draws import BatchEvidence, RoundEvidence, blank, root_words
 from settlement.fault_proofs import Code, Fault, Kind, session_of, step_words, with_signature
 from settlement.faults import equivocations, find_faults
 from settlement.hashing import ZERO32
@@ -31,6 +31,7 @@ from settlement.records import (
     Verdict,
     VerdictLeaf,
     kept_hash,
+    packed_kept,
 )
 from settlement.round_faults import round_faults
 from settlement.tree_faults import false_sums
