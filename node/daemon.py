@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from node.retention import keep_short
 from node.roles.auditing import DrawBoard
 from node.roles.auditor import AuditorRole
 from node.roles.client import ClientRole, Party
+from node.roles.juror import JurorRole, JuryBoard
 from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.serving import Served, serve_auditor, serve_drafter, serve_verifier
@@ -226,11 +227,13 @@ async def _start_role(
         )
         nursery.start_soon(_recover, client)
     draws = DrawBoard(lambda: parts.chain.events)
+    board = JuryBoard(lambda: parts.chain.events)
     if config.role in ("client", "drafter", "verifier"):
-        RecordsService(node, draws).serve(salts=config.role == "verifier")
+        service = RecordsService(node, draws, judges=board)
+        service.serve(salts=config.role == "verifier")
     elif config.role == "auditor":
-        parts.auditor = await serve_auditor(node, config, draws, contracts, nursery)
-        nursery.start_soon(_audit_draws, parts.auditor, parts.chain)
+        parts.auditor, juror = await serve_auditor(node, config, draws, board, contracts, nursery)
+        nursery.start_soon(_audit_draws, parts.auditor, juror, parts.chain)
     if config.role != "bootstrap":
         nursery.start_soon(_work_on_chain, parts, contracts)
     if parts.served is None:
@@ -238,11 +241,12 @@ async def _start_role(
     return parts.served.offers
 
 
-async def _audit_draws(auditor: AuditorRole, chain: ChainWatch) -> None:
-    """Shows the auditor every move of the confirmed chain."""
+async def _audit_draws(auditor: AuditorRole, juror: JurorRole, chain: ChainWatch) -> None:
+    """Shows both every move of the confirmed chain."""
     while True:
         changed = chain.changed
         auditor.look()
+        juror.look()
         await changed.wait()
 
 
@@ -253,7 +257,11 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_close_at_end, sender)
         draws = config.role != "verifier"
-        parts.watch = WatchDesk(contracts, sender, parts.chain, node, config.chain, draws=draws)
+        # Only an auditor has the juror that answers for a seat.
+        panel = replace(config.panel, seat=config.panel.seat and config.role == "auditor")
+        parts.watch = WatchDesk(
+            contracts, sender, parts.chain, node, config.chain, draws=draws, panel=panel
+        )
         nursery.start_soon(parts.watch.run)
         if config.role in ("verifier", "drafter"):
             desk = parts.desk = SettlingDesk(

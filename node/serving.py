@@ -17,6 +17,7 @@ from node.inference.tokens import Tokenizer, require_same_tokens
 from node.network.messages import Offer, PromptDelivery, Role
 from node.roles.ports import Node
 from node.watching import keep_found
+from settlement.chain.errors import Reverted
 from settlement.hashing import ZERO32
 from settlement.records import Manifest, Order, Tier
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from node.roles.auditing import Draws
     from node.roles.auditor import AuditorRole
     from node.roles.drafter import DrafterRole
+    from node.roles.juror import JurorRole, JuryBoard
     from node.roles.verifier import VerifierRole
     from settlement.chain.contracts import Contracts
 
@@ -203,11 +205,18 @@ class _LateWorker:
 
 
 async def serve_auditor(
-    node: Node, config: NodeConfig, draws: Draws, contracts: Contracts, nursery: trio.Nursery
-) -> AuditorRole:
-    """Starts the auditor role. Its model is loaded when it is first drawn."""
+    node: Node,
+    config: NodeConfig,
+    draws: Draws,
+    board: JuryBoard,
+    contracts: Contracts,
+    nursery: trio.Nursery,
+) -> tuple[AuditorRole, JurorRole]:
+    """Starts the auditor, and the juror beside it. Their model is loaded when it is first drawn."""
+    from node.inference.fingerprint import distance
     from node.roles.auditor import AuditorRole
-    from node.roles.proving import ExactProver
+    from node.roles.juror import JurorRole
+    from node.roles.proving import ExactProver, FloatProver
     from node.roles.rerun import Loaded, Tolerance, WorkerRerun
 
     def load() -> Loaded:
@@ -227,10 +236,27 @@ async def serve_auditor(
     exact = config.model.dtype == "exact"
     tolerance = Tolerance.of(Tier.EXACT if exact else Tier.FLOAT32)
     engine = WorkerRerun(_LateWorker(config.model.threads), load)
-    prove = ExactProver(node, load_rows, partial(keep_found, node, contracts)) if exact else None
+
+    async def registered(model: bytes) -> tuple[int, int] | None:
+        at = contracts.registry.tolerance_at
+        try:
+            return await trio.to_thread.run_sync(at, model, await chain_time())
+        except Reverted:
+            return None
+
+    async def chain_time() -> int:
+        return (await trio.to_thread.run_sync(contracts.rpc.head)).timestamp
+
+    prove = (
+        ExactProver(node, load_rows, partial(keep_found, node, contracts))
+        if exact
+        else FloatProver(node, engine, registered, distance)
+    )
     role = AuditorRole(node, draws, engine, tolerance=tolerance, prove=prove)
     await nursery.start(role.run)
-    return role
+    juror = JurorRole(node, board, engine, chain_time)
+    await nursery.start(juror.run)
+    return role, juror
 
 
 def claim_id(config: NodeConfig) -> bytes:

@@ -13,7 +13,7 @@ import structlog
 import trio
 from played_sessions import Play
 
-from node.config import ChainConfig, LimitConfig, PriceConfig
+from node.config import ChainConfig, LimitConfig, PanelConfig, PriceConfig
 from node.journal import Journal, StoredRound, StoredSession, StoredVoucher
 from node.network.messages import PromptDelivery
 from node.roles.frames import DraftFrame, Round, VerdictFrame
@@ -68,6 +68,7 @@ class Watched:
         folder: Path,
         at_step: Any = nothing,
         chain: Followed | None = None,
+        panel: PanelConfig | None = None,
         **config: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,8 +110,10 @@ class Watched:
             self.node,
             settings,
             draws=True,  # type: ignore
+            panel=panel,
         )
         self.desk._policy = self.desk.policy_of(18)
+        self.desk._panel_policy = self.desk.panel_policy_of(18)
 
     def close(self) -> None:
         self.sender.close()

@@ -81,17 +81,23 @@ class _Committed:
 
 
 class Prover(Protocol):
-    """Takes what a second run found to a court, as far as one can judge it."""
+    """Takes what a second run found to a court, or to the panel. `salts` is V's opening of every
+    round, None where it has not opened them all."""
 
     async def __call__(
-        self, case: Case, start: SessionStart, findings: Findings, salts: Sequence[Private]
+        self,
+        case: Case,
+        start: SessionStart,
+        findings: Findings,
+        salts: Sequence[Private] | None,
+        delivered: Delivered | None = None,
     ) -> None: ...
 
 
 class AuditorRole:
     """Audits on `engine` whatever this node is drawn for. `look` is to be called when the chain has
-    moved. `prove` is given every session that differs and whose salts V has opened, before the
-    report is kept: after a crash the audit, and with it the proof, is made again."""
+    moved. `prove` is given every session that differs, before the report is kept: after a crash the
+    audit, and with it the proof, is made again."""
 
     def __init__(
         self,
@@ -241,8 +247,9 @@ class AuditorRole:
         weighed = weigh(delivered.rounds, findings, salts, self.tolerance)
         guilty = weighed.verdict in (Verdict.MISMATCH, Verdict.FINGERPRINT)
         # Only salts that open every leaf: others would not do in a court either.
-        if guilty and self.prove and weighed.distance is not None and not isinstance(salts, str):
-            await self.prove(case, terms.start, findings, salts)
+        opened = None if weighed.distance is None or isinstance(salts, str) else salts
+        if guilty and self.prove:
+            await self.prove(case, terms.start, findings, opened, delivered)
         await self._all_committed(committed.message, others, deadline)
         reveal = AuditReveal(
             batch_id=drawn.batch_id,

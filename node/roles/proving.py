@@ -1,23 +1,41 @@
-"""What an auditor does with what it found in the exact tier: proofs, by way of the watcher."""
+"""What an auditor does with what it found: proofs where arithmetic decides, and else a token that
+it will accuse before the panel. Both go by way of the watcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from node.roles.delivery import Delivered
 from node.roles.exact_disputes import disputes_of
+from node.roles.juror import JuryEngine
 from node.roles.ports import Node
-from node.roles.rerun import Case, Findings
+from node.roles.rerun import Case, Difference, Findings
 from node.roles.stored import Private
+from node.roles.suspicions import suspect
 from settlement.exact import Target
 from settlement.fault_proofs import Fault
+from settlement.panels import Measure, passes
 from settlement.records import SessionStart
 
 
+def false_positions(mismatches: Sequence[Difference]) -> list[int]:
+    """Output positions whose leaf is false, of what a second run has found. Where the text goes on
+    after a stop, that is the token after it; a round cut short is judged by its counts, not here.
+    """
+    shift = {"goes on after a stop": 1}
+    return [
+        found.position + shift.get(found.what, 0)
+        for found in mismatches
+        if found.what != "stops without a stop"
+    ]
+
+
 class ExactProver:
-    """An `auditor.Prover` of the exact tier: what ExactDispute can judge goes to `keep`, the rest
-    is named for a panel. `load` hashes the target's rows, at the first dispute, in a thread."""
+    """An `auditor.Prover` of the exact tier: what ExactDispute can judge goes to `keep`; where it
+    can judge nothing of a session, its first false token goes to the panel. `load` hashes the
+    target's rows, at the first dispute, in a thread."""
 
     def __init__(
         self, node: Node, load: Callable[[], Target], keep: Callable[[Sequence[Fault]], None]
@@ -27,17 +45,101 @@ class ExactProver:
         self._loading = trio.Lock()
 
     async def __call__(
-        self, case: Case, start: SessionStart, findings: Findings, salts: Sequence[Private]
+        self,
+        case: Case,
+        start: SessionStart,
+        findings: Findings,
+        salts: Sequence[Private] | None,
+        delivered: Delivered | None = None,
     ) -> None:
-        async with self._loading:
-            if self._target is None:
-                self._target = await trio.to_thread.run_sync(self._load)
-        disputes = await trio.to_thread.run_sync(
-            disputes_of, self._node.domain, case, start, findings, salts, self._target
-        )
-        self._keep(disputes.faults)
-        session = "0x" + case.order.session_id.hex()
-        for left in disputes.panel:
-            self._node.log.warning(
-                "left to a panel", session=session, position=left.position, reason=left.why
+        positions = false_positions(findings.mismatches)
+        if salts is not None:
+            async with self._loading:
+                if self._target is None:
+                    self._target = await trio.to_thread.run_sync(self._load)
+            disputes = await trio.to_thread.run_sync(
+                disputes_of, self._node.domain, case, start, findings, salts, self._target
             )
+            self._keep(disputes.faults)
+            session = "0x" + case.order.session_id.hex()
+            for left in disputes.panel:
+                self._node.log.warning(
+                    "left to a panel", session=session, position=left.position, reason=left.why
+                )
+            if disputes.faults:
+                return  # one challenger is enough, and its proof needs no jury
+            # A round cut short or prolonged differs at no leaf's own figures.
+            positions = [left.position for left in disputes.panel] or positions
+        if delivered is not None:
+            suspect(self._node, delivered, positions)
+
+
+class FloatProver:
+    """An `auditor.Prover` of a float tier, where only a panel judges, and by the tolerance that is
+    registered for the model: what lies within it is not accused.
+
+    Args:
+        engine: answers for one token as a juror would.
+        registered: (margin, distance) for a model now; None where none is registered.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        engine: JuryEngine,
+        registered: Callable[[bytes], Awaitable[tuple[int, int] | None]],
+        distance: Callable[[bytes, bytes], int],
+    ) -> None:
+        self._node, self._engine = node, engine
+        self._registered, self._distance = registered, distance
+
+    async def __call__(
+        self,
+        case: Case,
+        start: SessionStart,
+        findings: Findings,
+        salts: Sequence[Private] | None,
+        delivered: Delivered | None = None,
+    ) -> None:
+        tolerance = await self._registered(case.order.target_model)
+        if delivered is None:
+            return
+        if tolerance is None:
+            self._node.log.warning(
+                "no tolerance is registered for the model: nobody can be accused of it",
+                model="0x" + case.order.target_model.hex(),
+            )
+            return
+        margin, distance = tolerance
+        shown = _prints(case, salts)
+        first = case.rounds[0].verdict.verdict.base
+        far = [
+            first + place
+            for place, (theirs, ours) in enumerate(zip(shown, findings.fingerprints, strict=False))
+            if self._distance(theirs, ours) > distance
+        ]
+        for position in (*false_positions(findings.mismatches), *far):
+            index, within = _place(case, position)
+            if index is None:
+                continue
+            answer = await self._engine.answer(case, index, within)
+            place = position - first
+            printed = place < len(shown)
+            print_ = shown[place] if printed else bytes(32)
+            measure = Measure(False, printed, margin, distance, print_, bytes(32))
+            if not passes(answer, measure) and suspect(self._node, delivered, [position]):
+                return
+
+
+def _prints(case: Case, salts: Sequence[Private] | None) -> list[bytes]:
+    """V's fingerprints, in order of position; none where it has not opened them."""
+    return [] if salts is None else [p for private in salts for p in private.fingerprints]
+
+
+def _place(case: Case, position: int) -> tuple[int | None, int]:
+    """Round and place within of an output position; None where the session has none."""
+    for index, done in enumerate(case.rounds):
+        verdict = done.verdict.verdict
+        if 0 <= position - verdict.base < verdict.emitted:
+            return index, position - verdict.base
+    return None, 0

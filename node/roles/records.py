@@ -1,8 +1,9 @@
 """The records service: what a party keeps of its sessions, for those who may see it.
 
 A session's own parties may read it. So may an auditor drawn for a lane under whose settled root one
-of the drawn positions falls into that session, and nobody else: everyone else gets NOT_YOURS, for
-sessions that exist and for those that do not. V also takes the auditors' commitments here, and
+of the drawn positions falls into that session, and a juror of a panel's case about it, while it
+runs; and nobody else: everyone else gets NOT_YOURS, for sessions that exist and for those that do
+not. V also takes the auditors' commitments here, and
 opens its salts once all drawn auditors have committed, or the time for it is over: whoever has not
 committed by then has seen what it would have to compute, and may not commit any more.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from node.evidence import EvidenceRoom
 from node.journal import StoredSession
@@ -24,6 +25,7 @@ from node.network.messages import (
     MAX_SALTED_ROUNDS,
     AuditCommit,
     AuditReveal,
+    CaseRequest,
     Done,
     DrawnAnswer,
     DrawnRequest,
@@ -41,6 +43,7 @@ from node.roles.refusals import No
 from node.roles.session import Terms
 from node.roles.stored import stored_round, unpack_prompt
 from settlement import trees
+from settlement.chain.panel_standing import PanelCase
 from settlement.draws import BatchEvidence, target_of
 from settlement.hashing import ZERO32
 from settlement.records import Sums
@@ -144,12 +147,29 @@ class Allowance:
 # ---------------------------------------------------------------- the service
 
 
-class RecordsService:
-    """Answers RECORDS and DRAWN, and on a verifier COMMIT, SALTS and REVEAL, from the journal."""
+class Judges(Protocol):
+    """Who sits on the juries of the panel now (`juror.JuryBoard`)."""
 
-    def __init__(self, node: Node, draws: Draws, *, commit_seconds: float = COMMIT_SECONDS) -> None:
+    def judges(self, peer: bytes, start_hash: bytes, root: bytes) -> bool: ...
+
+    def case_of(self, peer: bytes, case_id: int) -> PanelCase | None: ...
+
+
+class RecordsService:
+    """Answers RECORDS, DRAWN and CASE, and on a verifier COMMIT, SALTS and REVEAL, from the
+    journal."""
+
+    def __init__(
+        self,
+        node: Node,
+        draws: Draws,
+        *,
+        commit_seconds: float = COMMIT_SECONDS,
+        judges: Judges | None = None,
+    ) -> None:
         self.node = node
         self.draws = draws
+        self.judges = judges
         self.commit_seconds = commit_seconds
         self._room = EvidenceRoom(node.journal, node.domain)
         self._covered: OrderedDict[bytes, Covered] = OrderedDict()
@@ -161,6 +181,7 @@ class RecordsService:
         transport = self.node.transport
         exchange.serve(transport, Kind.RECORDS, self.on_records)
         exchange.serve(transport, Kind.DRAWN, self.on_drawn)
+        exchange.serve(transport, Kind.CASE, self.on_case)
         if not salts:
             return
         exchange.serve(transport, Kind.COMMIT, self.on_commit)
@@ -212,6 +233,10 @@ class RecordsService:
                 covered = self._cover(root)
                 if covered is not None and terms.start_hash in covered.hits(drawn):
                     return covered
+        if self.judges is not None and self.judges.judges(peer, terms.start_hash, root):
+            covered = self._cover(root)
+            if covered is not None:
+                return covered
         raise self._not_yours()
 
     async def on_drawn(self, peer: bytes, ask: DrawnRequest) -> DrawnAnswer:
@@ -222,7 +247,24 @@ class RecordsService:
         covered = self._cover(drawn.root)
         if covered is None:
             raise Refused(No.UNKNOWN, f"the rounds under 0x{drawn.root.hex()} are not held here")
-        place = covered.hit(drawn.seed, ask.sample)
+        return self._shown(covered, covered.hit(drawn.seed, ask.sample))
+
+    async def on_case(self, peer: bytes, ask: CaseRequest) -> DrawnAnswer:
+        """The round that a case is about, for a juror of it."""
+        self._allowance.take(peer, self.node.clock())
+        case = None if self.judges is None else self.judges.case_of(peer, ask.case_id)
+        if case is None:
+            raise self._not_yours()
+        subject = case.subject
+        covered = self._cover(subject.root)
+        place = None
+        if covered is not None:
+            place = covered.places.get((subject.start_hash, subject.round))
+        if covered is None or place is None:
+            raise Refused(No.UNKNOWN, f"the rounds under 0x{subject.root.hex()} are not held here")
+        return self._shown(covered, place)
+
+    def _shown(self, covered: Covered, place: int) -> DrawnAnswer:
         evidence, base = covered.batch.rounds[place], covered.batch.base
         return DrawnAnswer(
             root=preimage_of(covered.settled),

@@ -24,6 +24,7 @@ from node.roles.frames import Round
 from settlement import acceptance, masses
 from settlement.acceptance import ScoreRow
 from settlement.coins import Purpose, coin
+from settlement.panels import Answer
 from settlement.records import (
     MASS_TOTAL,
     NO_CUTOFF,
@@ -156,11 +157,11 @@ def judge(
     ):
         differ("cutoff", abs(leaf.cutoff - row.cutoff), leaf.cutoff, row.cutoff)
     if order.mode == Mode.REJECTION:
-        margin, ours, what = _by_coin(order, seed, at, row)
+        margin, ours, what = coin_margin(order, seed, at, row)
         if margin > tolerance.mass:
             differ(what, margin, leaf.token, ours)
         return found, leaf.token != ours and margin <= tolerance.mass
-    margin, ours = _by_score(order, seed, at, row, tolerance)
+    margin, ours = score_margin(order, seed, at, row, tolerance)
     if margin > tolerance.score:
         differ("token", margin, leaf.token, ours)
     if order.relax_tau and leaf.draft_token != NO_TOKEN:
@@ -168,7 +169,7 @@ def judge(
     return found, leaf.token != ours and margin <= tolerance.score
 
 
-def _by_score(
+def score_margin(
     order: Order, seed: bytes, at: Placed, row: ScoreRow, tolerance: Tolerance
 ) -> tuple[int, int]:
     """How far the token's score lies below what the rule asks for (Q24, ≤ 0: not at all), and the
@@ -211,7 +212,7 @@ def _check_key(
         differ("key", 1, leaf.key, not leaf.key)
 
 
-def _by_coin(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> tuple[float, int, str]:
+def coin_margin(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> tuple[float, int, str]:
     """Rejection mode: how far p lies from ours, or the coin from the interval that the token has in
     our distribution, as a share of one; what we would have emitted; and which of the two it is.
 
@@ -336,7 +337,7 @@ class Loaded:
 
 
 class WorkerRerun:
-    """An `AuditEngine` that loads its model when it is first needed.
+    """An `AuditEngine`, and a `juror.JuryEngine`, that loads its model when it is first needed.
 
     Args:
         load: runs in the worker's thread.
@@ -350,7 +351,21 @@ class WorkerRerun:
     async def rerun(self, case: Case, tolerance: Tolerance) -> Findings:
         return await self._worker.call(self._run, case, tolerance)
 
+    async def answer(self, case: Case, index: int, within: int) -> Answer:
+        """A juror's word on one token (`answering.answer`)."""
+        return await self._worker.call(self._answer, case, index, within)
+
+    def _answer(self, case: Case, index: int, within: int) -> Answer:
+        from node.roles.answering import answer
+
+        loaded = self._loaded_for(case)
+        return answer(loaded.model, case, index, within, loaded.token_bytes)
+
     def _run(self, case: Case, tolerance: Tolerance) -> Findings:
+        loaded = self._loaded_for(case)
+        return rerun(loaded.model, case, tolerance, loaded.token_bytes)
+
+    def _loaded_for(self, case: Case) -> Loaded:
         if self._loaded is None:
             self._loaded = self._load()
         loaded = self._loaded
@@ -359,4 +374,4 @@ class WorkerRerun:
                 f"0x{case.order.target_model.hex()} is to be audited, model.target is "
                 f"0x{loaded.model_id.hex()}; configure it, or stop serving it in the vault"
             )
-        return rerun(loaded.model, case, tolerance, loaded.token_bytes)
+        return loaded

@@ -188,6 +188,12 @@ class ModelRegistry(Owned):
             ),
         )
 
+    def tolerance_at(self, model: bytes, timestamp: int) -> tuple[int, int]:
+        """(margin in Q24 score units, fingerprint distance) that honest runs of a float-tier model
+        may differ by, as of unix seconds. Reverted where none is registered."""
+        margin, distance, *_ = self.view("toleranceAt", model, timestamp)
+        return int(margin), int(distance)
+
     def set_tolerance(self, model: bytes, margin_q24: int, distance: int, flip_ppm: int) -> Call:
         return self.transact("setTolerance", model, margin_q24, distance, flip_ppm)
 

@@ -147,8 +147,8 @@ def test_the_right_tokens_from_another_hidden_state_are_told_by_fingerprint() ->
         (None, ("client", "drafter", "verifier"), 0),
         (OneLie(3 + 10), ("client", "drafter", "verifier"), 3),
         (OtherHidden(), ("client", "drafter", "verifier"), 3),
-        # Without V's salts there is nothing that a court could open.
-        (OneLie(3 + 10), ("client", "drafter"), 0),
+        # Without V's salts a court could open nothing; a panel makes V open them.
+        (OneLie(3 + 10), ("client", "drafter"), 3),
     ],
 )
 def test_what_differs_is_handed_on_for_proof_before_it_is_reported(
@@ -161,10 +161,19 @@ def test_what_differs_is_handed_on_for_proof_before_it_is_reported(
         for role in scene.auditors:
 
             async def prove(
-                case: Any, start: Any, findings: Any, salts: Any, journal: Any = role.node.journal
+                case: Any,
+                start: Any,
+                findings: Any,
+                salts: Any,
+                delivered: Any,
+                journal: Any = role.node.journal,
             ) -> None:
                 assert case.order.session_id == start.session_id == scene.session_id
-                assert len(salts) == len(case.rounds)
+                assert (salts is None) == ("verifier" not in records)
+                assert salts is None or len(salts) == len(case.rounds)
+                # Every round is shown to hang under the drawn root: what a panel is asked by.
+                for record, proof in zip(delivered.records, delivered.proofs, strict=True):
+                    delivered.root.verify_round(record, proof, delivered.base)
                 assert len(findings.fingerprints) == 24
                 # Not yet done: a crash from here on makes the audit, and the proof, again.
                 told.append(journal.fact("audit-done:1:0"))
