@@ -5,10 +5,11 @@
     python scripts/float_tolerance.py --model tiny --dtype bfloat16 --sessions 500 --resume …
 
 Honest sessions are decoded from a cache in batches of 1 to 8 sessions, or verified in windows of 1
-to 8 tokens, and re-run by three others, each in a process of its own: chunks of 64 on the same kind
-of machine, one prefill on a machine held to AVX2, chunks of 16 in two threads. Modes, temperatures
-and filters follow from the session's number. A cheap model's sessions go on until our checks have
-found them (the first 100 until TOPLOC has too), or for 300 tokens; their re-run is honest.
+to 8 tokens, and re-run by another, one of three in turn, each in a process of its own: chunks of 64
+on the same kind of machine, one prefill on a machine held to AVX2, chunks of 16 in two threads.
+Modes, temperatures and filters follow from the session's number. A cheap model's sessions go on
+until our checks have found them (the first 100 until TOPLOC has too), or for 300 tokens; their
+re-run is honest.
 
 What is compared is what auditors compare (`node.roles.rerun.judge` under its tolerances, and
 fingerprints) and TOPLOC's check on the same states (scripts/toploc.py). "Tokens alone" is what is
@@ -289,10 +290,13 @@ class Others:
             self._pipes[name] = mine
             self._processes.append(process)
 
-    def rerun(self, *asked: Any) -> dict[str, tuple[Figures, list[toploc.Distance]]]:
-        for pipe in self._pipes.values():
-            pipe.send(asked)
-        return {name: pipe.recv() for name, pipe in self._pipes.items()}
+    def rerun(self, asked: list[tuple[Any, ...]]) -> list[tuple[str, Figures, list[Any]]]:
+        """Each case (Work, text, what was served) by one of them, in turn; in the cases' order."""
+        ways = [(name, self._pipes[name]) for name in RERUNS]
+        turns = [ways[case[0].number % len(ways)] for case in asked]
+        for case, (_name, pipe) in zip(asked, turns, strict=True):
+            pipe.send(case)
+        return [(name, *pipe.recv()) for name, pipe in turns]
 
     def close(self) -> None:
         for pipe in self._pipes.values():
@@ -311,20 +315,20 @@ def honest_rows(
     decoding = Decoding(model, items)
     decoding.go_on(length)
     windows = items[0].number // max(BATCHES) % 2 == 1
+    cases = []
     for item, decoded in zip(items, decoding.served, strict=True):
         text = decoded.tokens
         served = in_windows(model, item, text) if windows else decoded
         states = np.stack(served.hidden)
         prints = Projection(item.seed, model.hidden_size).fingerprints(states)
-        told = (served.words, prints, toploc.proofs(states))
-        runs = {}
-        for name, (figures, checks) in others.rerun(item, text, told).items():
-            runs[name] = {
-                key: getattr(figures, key)
-                for key in ("token", "mass", "top_prob", "cutoff", "print", "flags")
-            }
-            runs[name]["toploc"] = all(check.accepted() for check in checks)
-            runs[name]["exponents"] = max(check.exponents for check in checks)
+        cases.append((item, text, (served.words, prints, toploc.proofs(states))))
+    for item, (name, figures, checks) in zip(items, others.rerun(cases), strict=True):
+        run = {
+            key: getattr(figures, key)
+            for key in ("token", "mass", "top_prob", "cutoff", "print", "flags")
+        }
+        run["toploc"] = all(check.accepted() for check in checks)
+        run["exponents"] = max(check.exponents for check in checks)
         how = "windows" if windows else f"batch of {len(items)}"
         mode = item.params.mode.name.lower()
         filters = item.params.has_filters
@@ -335,7 +339,7 @@ def honest_rows(
             "mode": mode,
             "filters": filters,
             "tokens": length,
-            "runs": runs,
+            "runs": {name: run},
         }
 
 

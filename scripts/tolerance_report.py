@@ -46,7 +46,7 @@ class Summary:
 
     Attributes:
         spread: by re-run and figure: median, 99 % and largest of the sessions' largest.
-        flagged: honest sessions of which any re-run reported anything, and which figure.
+        flagged: honest sessions of which a re-run reported anything, and which figure.
         found: by cheap model: rates of detection, and tokens to it.
     """
 
@@ -73,7 +73,7 @@ class Summary:
         name = f"{self.settings['model']}, {self.settings['dtype']}"
         yield f"{name}: {self.honest} honest sessions of {self.settings['tokens']} tokens"
         what = ", ".join(f"{name} {count}" for name, count in self.flags.items()) or "nothing"
-        yield f"  flagged by any of three re-runs: {self.flagged}; by what: {what}"
+        yield f"  flagged by a re-run: {self.flagged}; by what: {what}"
         yield f"  flagged by TOPLOC: {self.toploc_flagged}"
         for run, figures in self.spread.items():
             shown = "; ".join(
@@ -114,9 +114,9 @@ def report(settings: dict[str, Any], rows: Sequence[Row]) -> Summary:
     summary.flagged, summary.flags = Rate(bad, len(honest)), dict(flags)
     summary.toploc_flagged = Rate(refused, len(honest))
     if honest:
-        for name in honest[0]["runs"]:
+        for name in sorted({name for row in honest for name in row["runs"]}):
             summary.spread[name] = {
-                what: _spread([row["runs"][name][what] for row in honest])
+                what: _spread([row["runs"][name][what] for row in honest if name in row["runs"]])
                 for what in ("print", "token", "mass", "top_prob", "cutoff", "exponents")
             }
     for kind in dict.fromkeys(row["kind"] for row in rows if row["kind"] != "honest"):

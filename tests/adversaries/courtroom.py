@@ -19,13 +19,23 @@ from stage import Played, Row, Scene
 sys.path.insert(0, str(Path(__file__).parent.parent / "contracts"))
 
 from counter_contract import KEYS
-from deployment import TOKEN, deploy_devnet, make_sender
+from deployment import OWNER, TOKEN, deploy_devnet, make_sender
 
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
 from settlement.hashing import keccak256
 
 STAKE = 10**4 * TOKEN
+__all__ = [
+    "KEYS",
+    "OWNER",
+    "TOKEN",
+    "Courtroom",
+    "Ruling",
+    "deploy_devnet",
+    "make_sender",
+    "opened",
+]
 _SALT = b"\x05" * 32
 _VESTED = keccak256(b"Vested(address,uint256,uint64)")
 
@@ -100,11 +110,13 @@ class Courtroom:
             name: STAKE - chain.vault.slashable(node.address, role)
             for name, (role, node) in seats.items()
         }
-        guilty = lost.pop(scene.role, 0)
-        return Ruling(guilty, self._recovered(since, challenger.address), sum(lost.values()))
+        guilty = sum(lost.pop(seat, 0) for seat in scene.crooked)
+        given = self.vested(since)
+        given.pop(challenger.address, None)
+        return Ruling(guilty, sum(given.values()), sum(lost.values()))
 
-    def _recovered(self, since: int, challenger: bytes) -> int:
-        """What slashes gave to anyone but the challenger."""
+    def vested(self, since: int) -> dict[bytes, int]:
+        """What slashes since that block gave, by whom it was given to."""
         logs: list[dict[str, Any]] = self.anvil.rpc(
             "eth_getLogs",
             {
@@ -113,10 +125,11 @@ class Courtroom:
                 "topics": ["0x" + _VESTED.hex()],
             },
         )
-        mine = challenger.hex()
-        return sum(
-            int(log["data"][2:66], 16) for log in logs if not log["topics"][1].endswith(mine)
-        )
+        given: dict[bytes, int] = {}
+        for log in logs:
+            to = bytes.fromhex(log["topics"][1][-40:])
+            given[to] = given.get(to, 0) + int(log["data"][2:66], 16)
+        return given
 
 
 @contextmanager

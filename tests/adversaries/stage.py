@@ -42,6 +42,7 @@ from node.roles.rerun import Case, Difference, Findings, Tolerance, rerun
 from node.roles.session import SessionFault
 from node.roles.stored import Private, stored_round
 from node.roles.verifier import VerifierRole
+from settlement.draws import BatchEvidence
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations
 from settlement.payments import Dues, cost, dues
@@ -92,11 +93,21 @@ class Rerun:
         served: a `client.Served`.
         findings: of the target's.
         drafts: of the draft model's; rejection mode only.
+        sealed: by round, the salts and fingerprints that V has behind its leaves, as it opens them
+            to who is drawn.
+        batch: the client's evidence of the session's last voucher, if it has one.
     """
 
     served: Any
     findings: Findings
-    drafts: tuple[Difference, ...] = ()
+    drafts: tuple[Difference, ...]
+    sealed: list[Private]
+    batch: BatchEvidence | None
+
+    @property
+    def prints(self) -> list[bytes]:
+        """V's fingerprints, a position each; none where it kept none."""
+        return [print_ for done in self.sealed for print_ in done.fingerprints]
 
 
 @dataclass
@@ -339,7 +350,7 @@ async def _look(played: Played, scene: Scene) -> None:
         findings = run.findings
         played.mismatches += len({item.position for item in findings.mismatches})
         played.redrafted += len({item.position for item in run.drafts})
-        for said, ran in zip(prints_of(played, run.served), findings.fingerprints, strict=False):
+        for said, ran in zip(run.prints, findings.fingerprints, strict=False):
             played.farthest = max(played.farthest, distance(said, ran))
 
 
@@ -348,7 +359,13 @@ def _rerun(played: Played, served: Any) -> Rerun:
     case = Case(terms.order, terms.seed, served.delivery, tuple(served.rounds))
     findings = rerun(pair.target(), case, Tolerance(), pair.tokenizer().token_bytes)
     rejection = terms.order.mode == Mode.REJECTION
-    return Rerun(served, findings, redraft(pair.drafter(), case) if rejection else ())
+    drafts = redraft(pair.drafter(), case) if rejection else ()
+    node = next(n for n in played.nodes.values() if n.address == terms.order.verifier)
+    rows = node.journal.rounds(terms.start_hash)[: len(served.rounds)]
+    sealed = [Private.from_wire(row.private) for row in rows]
+    room = EvidenceRoom(played.nodes["client"].journal, lanes.DOMAIN)
+    batch = room.batch(served.payment.voucher.root) if served.payment else None
+    return Rerun(served, findings, drafts, sealed, batch)
 
 
 def _served_cost(played: Played) -> int:
@@ -359,20 +376,6 @@ def _served_cost(played: Played) -> int:
             verdict = stored_round(row.draft, row.verdict).verdict.verdict
             total += dues(verdict.emitted, verdict.k, prices.accepted, prices.output)
     return cost(total)
-
-
-def opened_by(played: Played, served: Any) -> list[Private]:
-    """By round, the salts and fingerprints that V has behind its leaves; empty for a V that kept
-    none."""
-    order = served.terms.order
-    node = next(node for node in played.nodes.values() if node.address == order.verifier)
-    rows = node.journal.rounds(served.terms.start_hash)[: len(served.rounds)]
-    return [Private.from_wire(row.private) for row in rows]
-
-
-def prints_of(played: Played, served: Any) -> list[bytes]:
-    """The fingerprints behind V's salted ones, as it opens them to drawn auditors."""
-    return [print_ for done in opened_by(played, served) for print_ in done.fingerprints]
 
 
 def _proven(node: Node) -> list[Fault]:

@@ -1,0 +1,403 @@
+"""What a panel makes of what a second run finds: F9 against V, F12 against D. Needs anvil, solc.
+
+Seven auditors stand by, each with a stake and a key; who sits is drawn by the contracts. A juror
+runs the registered model itself and answers with what it found (`Rerun`), sealed, before V opens
+its fingerprint. The accuser is a stranger who has the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import arena
+import courtroom
+from courtroom import KEYS, STAKE, TOKEN, Courtroom, deploy_devnet, make_sender
+from stage import Played, Rerun, Row, Scene
+
+from node.roles.rerun import NEAR_TIE, Difference, Tolerance
+from settlement import panels
+from settlement.chain.anvil import Anvil
+from settlement.chain.contracts import Contracts, Role
+from settlement.chain.events import CaseFiled
+from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
+from settlement.chain.lanes import Position, SignedVoucher, groups_of
+from settlement.chain.panel import WRONG_DRAFT, WRONG_TARGET, CaseStage
+from settlement.chain.parameters import DEVNET, JurySpans
+from settlement.chain.sender import Sender
+from settlement.chain.standing import fold
+from settlement.draws import BatchEvidence
+from settlement.hashing import keccak256
+from settlement.panels import MAX_MARGIN, Answer, Result
+from settlement.records import SCORE_BITS, Lane, Manifest, Mode, Tier
+from settlement.signing import address_of_key
+
+RESERVE = 10 * TOKEN
+AUDITORS = tuple(keccak256(b"auditor", bytes([number])) for number in range(7))
+TARGET, DRAFT = (
+    Manifest(name, Tier.FLOAT32, b"\x01" * 32, b"\x02" * 32, 512, (2,), 1024)
+    for name in ("target", "draft")
+)
+# Phases that no slow machine misses; the test moves the clock where it is done with one.
+PARAMETERS = replace(
+    DEVNET,
+    times=replace(DEVNET.times, evidence=3_600, panel=2_000, appeal=4_000, unbonding=10_000),
+    panel=replace(DEVNET.panel, spans=JurySpans(400, 400, 400, 400), appeal_window=400),
+    audits=replace(DEVNET.audits, spans=JurySpans(400, 400, 400, 400)),
+)
+# How a juror answers: what it found at a place, and what it makes of that.
+Juror = Callable[[Answer], Answer]
+
+
+def honestly(answer: Answer) -> Answer:
+    return answer
+
+
+def blindly(answer: Answer) -> Answer:
+    """Whatever it is asked, it finds nothing."""
+    return replace(answer, margin=0)
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Stake units. `recovered` is what slashes gave to victims who are honest; `honest` what was
+    taken from anyone else; `result` the last jury's; `refunded`: the client has back what it paid
+    for every round in question."""
+
+    slashed: int
+    recovered: int
+    honest: int
+    result: Result
+    refunded: bool
+
+
+class Hall:
+    """Everybody's hands on the chain in one scene, and its events."""
+
+    def __init__(self, contracts: Contracts, anvil: Anvil, folder: Path) -> None:
+        self.chain, self.anvil, self.folder = contracts, anvil, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        followed = (
+            *contracts.followed(),
+            contracts.pool,
+            contracts.juries,
+            contracts.panel,
+            contracts.audits,
+        )
+        unique = {contract.address: contract for contract in followed}
+        index = IndexStore(folder / "index.sqlite")
+        self._indexer = Indexer(contracts.rpc, tuple(unique.values()), index)
+        self._events: list[ChainEvent] = []
+        self._senders: dict[bytes, Sender] = {}
+        self._sent = 0
+
+    def sender(self, key: bytes) -> Sender:
+        if key not in self._senders:
+            path = self.folder / f"{key.hex()[:16]}.sqlite"
+            self._senders[key] = make_sender(self.chain.rpc, key, path, self.chain)
+        return self._senders[key]
+
+    def send(self, key: bytes, call: Any) -> None:
+        self._sent += 1
+        self.sender(key).send(f"step:{self._sent}", call)
+
+    def events(self) -> list[ChainEvent]:
+        def apply(batch: Batch) -> None:
+            self._events.extend(batch.events)
+
+        self._indexer.catch_up(apply)
+        return self._events
+
+    def last(self, kind: type[Any]) -> Any:
+        return [found.event for found in self.events() if isinstance(found.event, kind)][-1]
+
+    def fund(self, name: str, key: bytes, role: Role, models: Sequence[bytes] = ()) -> None:
+        """A stake of STAKE behind that key."""
+        vault, token, address = self.chain.vault, self.chain.token, address_of_key(key)
+        self.anvil.set_balance(address, 10**20)
+        self.send(KEYS[0], token.transfer(address, STAKE))
+        self.send(key, token.approve(vault.address, STAKE))
+        self.send(key, vault.stake(address, keccak256(address)[:20], role, STAKE, list(models)))
+
+    def reserve(self, lane: Lane, key: bytes) -> None:
+        """The client's reserve for a lane."""
+        chain = self.chain
+        self.anvil.set_balance(lane.client, 10**20)
+        self.send(KEYS[0], chain.token.transfer(lane.client, RESERVE))
+        self.send(key, chain.token.approve(chain.escrow.address, RESERVE))
+        self.send(key, chain.escrow.reserve(lane, RESERVE))
+
+    def settle(self, signed: SignedVoucher, key: bytes) -> None:
+        """The lane's first settlement."""
+        chain = self.chain
+        position = Position(signed.voucher.epoch, chain.escrow.parameters().fee_bps)
+        call = chain.escrow.settle(chain.token.address, groups_of([(signed, position)]))
+        self.send(key, call)
+        self.anvil.mine(4)
+
+    def source(self, root: bytes) -> tuple[Any, ...]:
+        """IPlaceRule.Source of that root's settlement."""
+        for batch, index, entry, _lane in fold(self.events()).settlements():
+            if entry.root == root:
+                return (batch.batch, batch.packed(), index)
+        raise LookupError(f"no settlement of 0x{root.hex()}")
+
+    # ------------------------------------------------------------ juries
+
+    def seat(self, jury: int) -> tuple[bytes, ...]:
+        self.anvil.mine(2)
+        self.send(KEYS[1], self.chain.juries.seat(jury))
+        return self.chain.juries.members_of(jury)
+
+    def commit(self, jury: int, answers: dict[bytes, Answer]) -> None:
+        for key, answer in answers.items():
+            member = address_of_key(key)
+            word = panels.commitment(
+                self.chain.chain_id, self.chain.juries.address, jury, member, answer, keccak256(key)
+            )
+            self.send(key, self.chain.juries.commit(jury, word))
+
+    def reveal(self, jury: int, answers: dict[bytes, Answer]) -> None:
+        for key, answer in answers.items():
+            words = (answer.withheld, answer.margin, answer.print, keccak256(key))
+            self.send(key, self.chain.juries.reveal(jury, address_of_key(key), *words))
+
+
+def key_of(member: bytes) -> bytes:
+    """The key of an auditor that was drawn."""
+    return next(key for key in AUDITORS if address_of_key(key) == member)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A token or a draft that a second run contradicts."""
+
+    start_hash: bytes
+    round: int
+    within: int
+    answer: Answer  # an honest juror's
+
+
+def wrong_tokens(run: Rerun) -> Iterator[Place]:
+    """The first wrong place of every round that has one, and what a juror finds there."""
+    said = run.prints
+    bound, mode = Tolerance().fingerprint, run.served.terms.order.mode
+    first = run.served.terms.order.start_position
+    for done in run.served.rounds:
+        verdict = done.verdict.verdict
+        for within in range(verdict.emitted):
+            at = verdict.base + within
+            found = [item for item in run.findings.mismatches if item.position == at]
+            ours = run.findings.fingerprints[at - first]
+            theirs = said[at - first] if at - first < len(said) else ours
+            if found or panels.distance(ours, theirs) > bound:
+                margin = max((in_q24(item, mode) for item in found), default=0)
+                answer = Answer(print=ours, margin=margin)
+                yield Place(verdict.start_hash, verdict.round, within, answer)
+                break
+
+
+def wrong_drafts(run: Rerun) -> Iterator[Place]:
+    """The same for drafts; only those that V has answered can be asked about."""
+    for done in run.served.rounds:
+        verdict = done.verdict.verdict
+        for within in range(verdict.emitted):
+            found = [item for item in run.drafts if item.position == verdict.base + within]
+            if found:
+                answer = Answer(margin=max(in_q24(item, Mode.REJECTION) for item in found))
+                yield Place(verdict.start_hash, verdict.round, within, answer)
+                break
+
+
+def in_q24(found: Difference, mode: int) -> int:
+    """A difference as a panel's margin: Q24 of a score, or of a share of one in rejection mode.
+    What is no margin at all (topProb, a cut-off) lies beyond any."""
+    if found.what not in ("token", "p", "q"):
+        return MAX_MARGIN
+    scale = 1 << SCORE_BITS if mode == Mode.REJECTION else 1
+    return min(int(found.margin * scale), MAX_MARGIN)
+
+
+class PanelRoom(Courtroom):
+    """A courtroom with registered models, their tolerances, and auditors who have staked."""
+
+    def __init__(self, anvil: Anvil, folder: Path) -> None:
+        self.anvil, self.folder = anvil, folder
+        self.contracts: Contracts = deploy_devnet(anvil, folder, PARAMETERS)
+        chain, hall = self.contracts, Hall(self.contracts, anvil, folder / "opening")
+        owner = courtroom.OWNER
+        for model, mass in ((TARGET, 0.0), (DRAFT, Tolerance().mass)):
+            margin = round(mass * (1 << SCORE_BITS)) or NEAR_TIE
+            hall.send(owner, chain.registry.register(model))
+            distance = Tolerance().fingerprint
+            hall.send(owner, chain.registry.set_tolerance(model.model_id, margin, distance, 0))
+        models = [TARGET.model_id, DRAFT.model_id]
+        for key in AUDITORS:
+            hall.fund("auditor", key, Role.AUDITOR, models)
+            for model_id in models:
+                hall.send(key, chain.pool.sync(address_of_key(key), model_id))
+
+    @contextmanager
+    def sits(self) -> Iterator[None]:
+        before = arena.TARGET, arena.DRAFT
+        arena.TARGET, arena.DRAFT = TARGET.model_id, DRAFT.model_id
+        try:
+            with super().sits():
+                yield
+        finally:
+            arena.TARGET, arena.DRAFT = before
+
+    def judged(
+        self,
+        row: Row,
+        scene: Scene,
+        played: Played,
+        jurors: Sequence[Juror] = (),
+        *,
+        silent: bool = False,
+    ) -> Row:
+        """The row with what a panel has taken, given and spared.
+
+        Args:
+            jurors: how the drawn ones answer, in the order of the draw; the rest honestly.
+            silent: V opens no fingerprint.
+        """
+        with self.anvil.rolled_back():
+            ruled = _Judging(self, scene, played, tuple(jurors), silent).rule()
+        return replace(
+            row,
+            outcome="slashed" if ruled.slashed else row.outcome,
+            slashed=ruled.slashed,
+            victim_recovered=ruled.recovered,
+            honest_slashed=row.honest_slashed + (ruled.honest > 0),
+            text_intact=row.text_intact or ruled.refunded,
+        )
+
+
+class _Judging:
+    """One scene before the panel: stakes, a reserve, a settlement, a case for every wrong round."""
+
+    def __init__(
+        self, room: PanelRoom, scene: Scene, played: Played, jurors: tuple[Juror, ...], silent: bool
+    ) -> None:
+        self.room, self.scene, self.played = room, scene, played
+        self.jurors, self.silent = jurors, silent
+        folder = room.folder / scene.name.replace(" ", "-")
+        self.hall = Hall(room.contracts, room.anvil, folder)
+        self.accuser = KEYS[1]
+
+    def rule(self) -> Ruled:
+        hall, played, chain = self.hall, self.played, self.room.contracts
+        seats = {
+            name: Role.DRAFTER if "drafter" in name else Role.VERIFIER
+            for name in played.nodes
+            if name != "client"
+        }
+        for name, role in seats.items():
+            hall.fund(name, played.nodes[name].key, role)
+        since, owed, result = chain.rpc.head().number, 0, Result.NONE
+        for run in played.reruns:
+            places = list(self._places(run))
+            if not places:
+                continue
+            batch = self._settled(run)
+            for place in places:
+                result = self._case(run, batch, place)
+                owed += self._paid_for(run, place)
+        lost = {
+            name: STAKE - chain.vault.slashable(played.nodes[name].address, role)
+            for name, role in seats.items()
+        }
+        auditors = sum(
+            STAKE - chain.vault.slashable(address_of_key(key), Role.AUDITOR) for key in AUDITORS
+        )
+        guilty = sum(lost.pop(seat) for seat in self.scene.crooked if seat in lost)
+        victims = {
+            node.address for name, node in played.nodes.items() if name not in self.scene.crooked
+        }
+        to = self.room.vested(since)
+        refund = to.get(played.nodes["client"].address, 0)
+        return Ruled(
+            slashed=guilty,
+            recovered=sum(amount for who, amount in to.items() if who in victims),
+            honest=sum(lost.values()) + auditors,
+            result=result,
+            refunded=0 < owed <= refund,
+        )
+
+    def _places(self, run: Rerun) -> Iterator[Place]:
+        if self.fault == WRONG_DRAFT:
+            yield from wrong_drafts(run)
+        else:
+            yield from wrong_tokens(run)
+
+    @property
+    def fault(self) -> int:
+        return WRONG_DRAFT if self.scene.crooked == ("drafter",) else WRONG_TARGET
+
+    @staticmethod
+    def _paid_for(run: Rerun, place: Place) -> int:
+        """What the client has paid for that round."""
+        order = run.served.terms.order
+        verdict = run.served.rounds[place.round].verdict.verdict
+        return verdict.emitted * order.price_output + verdict.k * order.price_accepted
+
+    def _settled(self, run: Rerun) -> BatchEvidence:
+        """The lane's voucher reaches the chain by V's hand."""
+        hall, batch, client = self.hall, run.batch, self.played.nodes["client"]
+        payment, lane = run.served.payment, run.served.terms.order.lane
+        assert batch is not None, "nothing was signed, so nothing can be settled"
+        signed = SignedVoucher(
+            lane,
+            payment.voucher,
+            batch.settled()[1].top,
+            client=payment.client,
+            verifier=payment.verifier,
+            drafter=payment.drafter,
+        )
+        hall.reserve(lane, client.key)
+        verifier = next(n for n in self.played.nodes.values() if n.address == lane.verifier)
+        hall.settle(signed, verifier.key)
+        return batch
+
+    def _case(self, run: Rerun, batch: BatchEvidence, place: Place) -> Result:
+        hall, chain = self.hall, self.room.contracts
+        words = panels.place_words(batch, place.start_hash, place.round, place.within)
+        source = hall.source(run.served.payment.voucher.root)
+        ask = chain.place_rule.verdict_question
+        if self.fault == WRONG_DRAFT:
+            ask = chain.place_rule.draft_question
+        hall.send(self.accuser, chain.token.approve(chain.panel.address, chain.panel_terms.bond()))
+        hall.send(self.accuser, chain.panel.accuse(self.fault, ask(words, source)))
+        filed = hall.last(CaseFiled)
+        jury = chain.panel.case_of(filed.case_id).jury
+        members = hall.seat(jury)
+        ways = [*self.jurors, *[honestly] * len(members)]
+        answers = {key_of(m): way(place.answer) for m, way in zip(members, ways, strict=False)}
+        hall.commit(jury, answers)
+        if self.silent:
+            self.room.anvil.warp(4 * PARAMETERS.panel.spans.open)
+        else:
+            if self.fault == WRONG_TARGET:
+                sealed = run.sealed[place.round]
+                opened = sealed.salts[place.within], sealed.fingerprints[place.within]
+                hall.send(self.accuser, chain.panel.open_print(filed.charge, *opened))
+            hall.reveal(jury, answers)
+        hall.send(self.accuser, chain.panel.decide(filed.charge))
+        self.room.anvil.warp(PARAMETERS.panel.appeal_window + 1)
+        hall.send(self.accuser, chain.panel.conclude(filed.charge))
+        state = chain.panel.case_of(filed.case_id)
+        assert state.stage == CaseStage.CLOSED
+        return state.result
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[PanelRoom]:
+    """A fresh chain with all contracts and auditors, for as long as the block lasts."""
+    with Anvil() as anvil:
+        room = PanelRoom(anvil, folder)
+        with room.sits():
+            yield room
