@@ -13,8 +13,8 @@ One digest per position, over the final hidden state and every logit, is made on
 prefill and compared with that of every other way: token by token, in windows of 1 to 16, in chunks,
 after rollbacks, in batches, with 1 and 2 threads, on every backend that is exact here, in processes
 held to AVX2 and to AVX-512 (ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY), in the native kernel where
-it was built, on a CUDA device where there is one, and by the oracle in tests/ on a sample. Exit
-status 1 when a digest differs.
+there is a C compiler, on a CUDA device where there is one, and by the oracle in tests/ on a sample.
+Exit status 1 when a digest differs.
 """
 
 from __future__ import annotations
@@ -306,9 +306,9 @@ class Check:
             self.run(f"backend {backend}", lambda t, m=other: prefill(m, t), self.few, backend)
 
     def kernel(self) -> None:
-        """The native kernel, where it was built (`python -m node.inference.exact.native`)."""
+        """The native kernel, where there is a C compiler."""
         try:
-            other = native.NativeModel(self.whole, native.load(native.library_path()))
+            other = native.NativeModel(self.whole, native.load())
         except ModelError as error:
             self.say(f"  no native kernel: {error}")
             return

@@ -270,7 +270,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from node.inference.exact import native
 
     try:
-        return native.load(native.build(tmp_path_factory.mktemp("kernel")))
+        return native.load(tmp_path_factory.mktemp("kernel"))
     except native.NoCompiler as error:
         pytest.skip(str(error))
 
@@ -326,13 +326,34 @@ def test_a_kernel_that_differs_is_refused(
         native.NativeModel(whole, Off())
 
 
-def test_without_a_compiler_or_a_build_torch_computes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_kernel_is_built_when_a_model_is_first_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert load_exact(SHIPPED / "tiny" / "draft").backend.endswith("+ kernel")
+    assert len(list((tmp_path / "verdraft" / "native").glob("kernel-*.so"))) == 1
+
+
+@pytest.mark.parametrize("why", ["off", "no compiler", "broken compiler", "no room"])
+def test_where_the_kernel_cannot_be_built_torch_computes(
+    why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from node.inference.exact import native
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if why == "off":
+        monkeypatch.setenv("VERDRAFT_COMPILE", "off")
+    elif why == "no compiler":
+        monkeypatch.setattr("shutil.which", lambda name: None)
+    elif why == "broken compiler":
+        monkeypatch.setattr("shutil.which", lambda name: name)
+        broken = tmp_path / "cc"
+        broken.write_text("#!/bin/sh\necho no such target >&2\nexit 1\n")
+        broken.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    else:
+        (tmp_path / "verdraft").write_text("a file where the cache should be")
+    said = {"off": "off", "no compiler": "no C compiler", "broken compiler": "no such target"}
+    with pytest.raises(native.NoCompiler, match=said.get(why, "cannot be compiled")):
+        native.load()
     assert type(load_exact(SHIPPED / "tiny" / "draft")) is ExactModel
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(native.NoCompiler, match="no C compiler"):
-        native.build()

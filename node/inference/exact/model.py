@@ -352,7 +352,9 @@ def _first(runs: Sequence[Run], tokens: int) -> list[Run]:
 def load_exact(
     folder: str | Path, device: torch.device | str = "cpu", backend: str | None = None
 ) -> ExactModel:
-    """The model in `folder` in the exact tier, with the native kernel where one was built.
+    """The model in `folder` in the exact tier, with the native kernel where it can be built.
+
+    `backend` of the result says whether it was; `VERDRAFT_COMPILE=off` goes without.
 
     Raises:
         UnsupportedModel: its architecture or weights lie outside the proven bounds.
@@ -365,7 +367,7 @@ def load_exact(
         from node.inference.exact import native
 
         try:
-            return native.NativeModel(integers, native.load(native.library_path()), folder)
+            return native.NativeModel(integers, native.load(), folder)
         except ModelError:
-            pass  # not built here, or not the same bits: torch alone is as exact
+            pass  # no compiler, or not the same bits: torch alone is as exact
     return ExactModel(integers, device, backend, folder)

@@ -1,32 +1,28 @@
-"""The optional native kernel: the same integers for a few rows in a third of the time.
+"""The native kernel: the same integers for a few rows in a third of the time.
 
-    python -m node.inference.exact.native        # build it, where there is a C compiler
+    python -m node.inference.exact.native        # build it now, or hear why it cannot be
 
 Decoding is bound by reading weights and by the overhead of some sixty small tensor operations a
-layer; `kernel.c` reads every weight once and has no such overhead. Nothing needs it: without a
-build, or with one that differs from the torch path in one bit on this machine, the torch path runs.
-Passes of many rows, such as prompts, take torch's matrix products and attention.
+layer; `kernel.c` reads every weight once and has no such overhead. It is built when an exact model
+is first loaded on a machine with a C compiler (`compiled`). Nothing needs it: without a build, or
+with one that differs from the torch path in one bit on this machine, the torch path runs. Passes of
+many rows, such as prompts, take torch's matrix products and attention.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from node.inference import compiled
 from node.inference.architecture import Architecture, ModelError
 from node.inference.cache import Run
-from node.inference.catalog import default_cache_dir
+from node.inference.compiled import NoCompiler
 from node.inference.exact.model import ExactModel, Layer, Requantised, clamped_logits
 from node.inference.exact.products import InexactBackend
 from node.inference.exact.quantise import IntegerModel
@@ -34,8 +30,6 @@ from node.inference.exact.tables import EXP_LIMIT
 from node.inference.model import Piece, Span
 
 SOURCE: Final = Path(__file__).with_name("kernel.c")
-#: No option that lets a compiler reorder or approximate: values are exact, but floor must be floor.
-FLAGS: Final = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fwrapv")
 #: Rows of a pass up to which the kernel is the faster path.
 MOST_ROWS: Final = 32
 PIECE: Final = 512  # 32639 · 127 · 512 < 2**31
@@ -49,60 +43,13 @@ _SIGNATURES: Final = {
 }
 
 
-class NoCompiler(ModelError):
-    """The kernel cannot be built here; the message says why."""
-
-
-def library_path(cache: Path | None = None) -> Path:
-    """Where a build for this source, these flags and this processor lies."""
-    cpu = ""
-    info = Path("/proc/cpuinfo")
-    if info.exists():  # -march=native code of one machine may not run on another
-        lines = info.read_text(errors="replace").splitlines()
-        cpu = next((line for line in lines if line.startswith("flags")), "")
-    key = "\0".join((SOURCE.read_text(), *FLAGS, platform.machine(), platform.system(), cpu))
-    name = f"exact-kernel-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    return (cache or default_cache_dir()) / "native" / name
-
-
-def build(cache: Path | None = None) -> Path:
-    """Compile the kernel into the cache, unless it is there.
+def load(cache: Path | None = None) -> Any:
+    """The kernel, built first where it was not.
 
     Raises:
-        NoCompiler: no C compiler, or it fails; the message carries what it said.
+        NoCompiler: it cannot be built or loaded; the message says why.
     """
-    path = library_path(cache)
-    if path.exists():
-        return path
-    compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    if compiler is None:
-        raise NoCompiler("no C compiler (cc, gcc or clang): the exact tier runs without the kernel")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        out = Path(scratch) / "kernel.so"
-        command = [compiler, *FLAGS, "-shared", "-fPIC", str(SOURCE), "-o", str(out), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NoCompiler(f"{' '.join(command)} failed: {done.stderr[-500:]}")
-        out.replace(path)
-    return path
-
-
-@functools.cache
-def load(path: Path) -> Any:
-    """The built library, with its functions' argument types.
-
-    Raises:
-        NoCompiler: it is not there or cannot be loaded.
-    """
-    try:
-        library = ctypes.CDLL(str(path))
-        for name, types in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = types, None
-    except (OSError, AttributeError) as error:
-        raise NoCompiler(f"{path} cannot be used: {error}") from error
-    return library
+    return compiled.load(compiled.build(SOURCE, cache), _SIGNATURES)
 
 
 class NativeModel(ExactModel):
@@ -306,7 +253,7 @@ class NativeModel(ExactModel):
 def main() -> int:
     """Build the kernel. Exit status 0, or 1 with the reason on stderr."""
     try:
-        print(build())
+        print(compiled.build(SOURCE))
     except NoCompiler as error:
         print(error, file=sys.stderr)
         return 1
