@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,11 +20,11 @@ from node.network import messages
 from node.roles.ports import ChainUnavailable, LaneView
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import ChainError
-from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled, OtherEvent
+from settlement.chain.events import OtherEvent
 from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
-from settlement.chain.lanes import Position, VoucherUnknown
+from settlement.chain.positions import LaneHistory
 from settlement.hashing import ZERO32
-from settlement.records import Lane, Voucher
+from settlement.records import Lane
 
 SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is not ready
 # Within the 5 s that a peer waits for an answer: it must be told that the chain is away, and not
@@ -33,14 +32,6 @@ SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is
 ANSWER_SECONDS: Final = 3.0
 T = TypeVar("T")
 Listener = Callable[[ChainEvent], None]
-
-
-@dataclass(frozen=True)
-class LaneFacts:
-    """What events say of a lane: the fee of each epoch, and its settlements in order."""
-
-    fees: dict[int, int]
-    settled: list[ChainEvent]
 
 
 class ChainWatch:
@@ -69,7 +60,7 @@ class ChainWatch:
             confirmations=config.confirmations,
         )
         self.events: list[ChainEvent] = []
-        self._of_lane: dict[bytes, list[ChainEvent]] = {}  # those of `facts`, by lane id
+        self.lanes = LaneHistory()
         self.head = 0
         self._lanes: dict[bytes, LaneView] = {}
         self._listeners: list[Listener] = []
@@ -115,13 +106,8 @@ class ChainWatch:
         if batch.rolled_back_to is not None:
             self._log.warning("the chain was reorganised", back_to=batch.rolled_back_to)
             self.events = [e for e in self.events if e.block_number <= batch.rolled_back_to]
-            for lane, found in self._of_lane.items():
-                kept = [e for e in found if e.block_number <= batch.rolled_back_to]
-                self._of_lane[lane] = kept
         self.events.extend(batch.events)
-        for event in batch.events:
-            if isinstance(event.event, LaneOpened | EpochOpened | LaneSettled):
-                self._of_lane.setdefault(event.event.lane, []).append(event)
+        self.lanes.apply(batch)
         self.head = batch.head.number
         for event in batch.events:
             for listener in self._listeners:
@@ -131,42 +117,13 @@ class ChainWatch:
 
     # ------------------------------------------------------------ lanes
 
-    def facts(self, lane: bytes) -> LaneFacts:
-        """What the events so far say of a lane."""
-        fees: dict[int, int] = {}
-        settled = []
-        for found in self._of_lane.get(lane, ()):
-            event = found.event
-            if isinstance(event, LaneOpened):
-                fees[0] = event.fee_bps
-            elif isinstance(event, EpochOpened):
-                fees[event.epoch] = event.fee_bps
-            else:
-                settled.append(found)
-        return LaneFacts(fees, settled)
-
-    def position(self, lane: bytes, epoch: int, vouchers: Iterable[Voucher]) -> Position:
-        """Where an epoch of the lane stands, folded from its settlements. Raises VoucherUnknown
-        when one of them settled a voucher that is not among `vouchers`."""
-        facts = self.facts(lane)
-        by_root = {voucher.root: voucher for voucher in vouchers}
-        position = Position(epoch, facts.fees.get(epoch, 0))
-        for found in facts.settled:
-            if found.event.epoch != epoch:
-                continue
-            voucher = by_root.get(found.event.root)
-            if voucher is None:
-                raise VoucherUnknown(f"lane 0x{lane.hex()} settled root 0x{found.event.root.hex()}")
-            position = position.after(found.event, voucher)
-        return position
-
     def lane(self, lane: Lane) -> LaneView:
         return self._lanes.get(lane.id, LaneView(0))
 
     async def refresh(self, lane: Lane) -> LaneView:
         # As of the block that the events were read to: a later reserve would be short of what a
         # settlement paid whose event is not read yet.
-        settled, block = self.facts(lane.id).settled, self.head or "latest"
+        settled, block = self.lanes.facts(lane.id).settled, self.head or "latest"
         state = await self._now(self.contracts.escrow.lane_state, lane.id, block)
         head = ZERO32
         paid: dict[int, tuple[int, int]] = {}

@@ -267,7 +267,7 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
             desk = parts.desk = SettlingDesk(
                 contracts,
                 sender,
-                parts.chain,
+                parts.chain.lanes,
                 VoucherShelf(node.journal, node.domain),
                 node.journal,
                 config.chain,

@@ -6,14 +6,14 @@ The rules are `settlement.settler`'s; here the journal's vouchers meet the chain
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import trio
 
-from node.chainwatch import ChainWatch
 from node.config import ChainConfig
 from node.journal import Journal, StoredVoucher
 from node.roles.ports import ChainUnavailable
@@ -24,6 +24,7 @@ from settlement.chain.contracts import Contracts, LaneState
 from settlement.chain.errors import ChainError
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.lanes import Link, Position, SignedVoucher, VoucherUnknown, vouchers_in
+from settlement.chain.positions import LaneHistory
 from settlement.chain.rpc import unhex
 from settlement.chain.sender import Sender
 from settlement.records import Domain, Lane, RoundRecord, Voucher
@@ -103,15 +104,15 @@ class SettlingDesk:
         self,
         contracts: Contracts,
         sender: Sender,
-        watch: ChainWatch,
+        lanes: LaneHistory,
         shelf: VoucherShelf,
         journal: Journal,
         config: ChainConfig,
         role: str,
-        clock: Any,
+        clock: Callable[[], float],
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
-        self._watch = watch
+        self._lanes = lanes
         self._shelf = shelf
         self._journal = journal
         self._clock = clock
@@ -212,11 +213,11 @@ class SettlingDesk:
         """Where the epoch stands, with the help of settlements by vouchers that this node has not
         signed; None when one of them cannot be read."""
         try:
-            return self._watch.position(lane.id, epoch, self._shelf.vouchers(lane.id))
+            return self._lanes.position(lane.id, epoch, self._shelf.vouchers(lane.id))
         except VoucherUnknown:
             pass
         known = {voucher.root for voucher in self._shelf.vouchers(lane.id)}
-        for found in self._watch.facts(lane.id).settled:
+        for found in self._lanes.facts(lane.id).settled:
             if found.event.root in known:
                 continue
             for where, voucher in await trio.to_thread.run_sync(self._settled_in, found):
@@ -224,7 +225,7 @@ class SettlingDesk:
                     known.add(voucher.root)
                     self._shelf.learn(voucher)
         try:
-            return self._watch.position(lane.id, epoch, self._shelf.vouchers(lane.id))
+            return self._lanes.position(lane.id, epoch, self._shelf.vouchers(lane.id))
         except VoucherUnknown as unknown:
             self._log.warning("cannot follow a lane", reason=str(unknown))
             return None

@@ -1,89 +1,68 @@
-"""Follow lanes' positions by the escrow's events, back and forth over reorganisations. Pure."""
+"""Lanes by the escrow's events: the fees of their epochs, their settlements, and where each epoch
+stands. Back and forth over reorganisations. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from settlement.chain.events import EpochOpened, LaneOpened, LaneSettled
 from settlement.chain.indexer import Batch, ChainEvent
 from settlement.chain.lanes import Position, VoucherUnknown
-from settlement.records import Lane, Voucher
-
-VoucherOf = Callable[[ChainEvent, bytes], Voucher | None]
+from settlement.records import Voucher
 
 
-@dataclass
-class _LaneHistory:
-    lane: Lane
-    opened: int
-    # (block, epoch, position), in chain order; None: settled by a voucher not at hand.
-    steps: list[tuple[int, int, Position | None]] = field(default_factory=list)
+@dataclass(frozen=True)
+class LaneFacts:
+    """What events say of a lane: the fee of each epoch (basis points), and its settlements, in
+    chain order."""
+
+    fees: dict[int, int]
+    settled: list[ChainEvent]
 
 
-class PositionBook:
-    """Positions of all lanes, as of the last applied batch.
+class LaneHistory:
+    """All lanes, as of the last batch that was applied."""
 
-    `voucher_of(event, root)` finds the voucher that a settlement was made by: from this party's
-    own journal, or from the transaction's data (`lanes.vouchers_in`); None if it cannot.
-    """
-
-    def __init__(self, voucher_of: VoucherOf) -> None:
-        self._voucher_of = voucher_of
-        self._lanes: dict[bytes, _LaneHistory] = {}
+    def __init__(self) -> None:
+        self._events: dict[bytes, list[ChainEvent]] = {}  # by lane id
 
     def apply(self, batch: Batch) -> None:
         """Take an indexer's batch: first its rollback, then its events."""
         if batch.rolled_back_to is not None:
-            self._roll_back(batch.rolled_back_to)
+            for lane, found in self._events.items():
+                kept = [event for event in found if event.block_number <= batch.rolled_back_to]
+                self._events[lane] = kept
         for event in batch.events:
-            self._take(event)
+            if isinstance(event.event, LaneOpened | EpochOpened | LaneSettled):
+                self._events.setdefault(event.event.lane, []).append(event)
 
-    def lanes(self) -> list[Lane]:
-        """Every lane that was opened."""
-        return [history.lane for history in self._lanes.values()]
+    def facts(self, lane: bytes) -> LaneFacts:
+        """Nothing for a lane never opened."""
+        fees: dict[int, int] = {}
+        settled = []
+        for found in self._events.get(lane, ()):
+            event = found.event
+            if isinstance(event, LaneOpened):
+                fees[0] = event.fee_bps
+            elif isinstance(event, EpochOpened):
+                fees[event.epoch] = event.fee_bps
+            else:
+                settled.append(found)
+        return LaneFacts(fees, settled)
 
-    def epoch(self, lane: bytes) -> int:
-        """The lane's current epoch; KeyError for a lane never opened."""
-        return max(epoch for _block, epoch, _position in self._lanes[lane].steps)
-
-    def position(self, lane: bytes, epoch: int) -> Position:
-        """Where an epoch stands. KeyError for one never opened; VoucherUnknown when it was
-        settled by a voucher that was not found."""
-        for _block, opened, position in reversed(self._lanes[lane].steps):
-            if opened != epoch:
+    def position(self, lane: bytes, epoch: int, vouchers: Iterable[Voucher]) -> Position:
+        """Where an epoch of the lane stands, folded from its settlements. VoucherUnknown when one
+        of them settled a voucher that is not among `vouchers`; the position of an epoch never
+        opened has no fee, and so another digest than any that the escrow keeps."""
+        facts = self.facts(lane)
+        by_root = {voucher.root: voucher for voucher in vouchers}
+        position = Position(epoch, facts.fees.get(epoch, 0))
+        for found in facts.settled:
+            if found.event.epoch != epoch:
                 continue
-            if position is None:
-                raise VoucherUnknown(
-                    f"epoch {epoch} of lane 0x{lane.hex()} was settled by a voucher not at hand"
-                )
-            return position
-        raise KeyError(f"epoch {epoch} of lane 0x{lane.hex()} was never opened")
-
-    def _roll_back(self, to: int) -> None:
-        for lane, history in list(self._lanes.items()):
-            if history.opened > to:
-                del self._lanes[lane]
-                continue
-            history.steps = [step for step in history.steps if step[0] <= to]
-
-    def _take(self, event: ChainEvent) -> None:
-        block, what = event.block_number, event.event
-        if isinstance(what, LaneOpened):
-            start = Position(0, what.fee_bps)
-            self._lanes[what.lane] = _LaneHistory(what.parties, block, [(block, 0, start)])
-        elif isinstance(what, EpochOpened):
-            start = Position(what.epoch, what.fee_bps)
-            self._lanes[what.lane].steps.append((block, what.epoch, start))
-        elif isinstance(what, LaneSettled):
-            position = self._after(event, what)
-            self._lanes[what.lane].steps.append((block, what.epoch, position))
-
-    def _after(self, event: ChainEvent, settled: LaneSettled) -> Position | None:
-        voucher = self._voucher_of(event, settled.root)
-        if voucher is None:
-            return None
-        try:
-            return self.position(settled.lane, settled.epoch).after(settled, voucher)
-        except VoucherUnknown:
-            return None
+            voucher = by_root.get(found.event.root)
+            if voucher is None:
+                raise VoucherUnknown(f"lane 0x{lane.hex()} settled root 0x{found.event.root.hex()}")
+            position = position.after(found.event, voucher)
+        return position

@@ -16,8 +16,8 @@ from settlement.chain.contracts import ClaimStatus, Contracts, Role
 from settlement.chain.errors import ContractMissing, Reverted
 from settlement.chain.events import TYPED, LaneSettled
 from settlement.chain.indexer import Batch, Indexer, IndexStore
-from settlement.chain.lanes import VoucherUnknown, groups_of, vouchers_in
-from settlement.chain.positions import PositionBook
+from settlement.chain.lanes import Position, VoucherUnknown, groups_of, vouchers_in
+from settlement.chain.positions import LaneHistory
 from settlement.chain.rpc import unhex
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Claim, Manifest, Mode, Tier
@@ -139,38 +139,39 @@ def test_positions_follow_events_over_a_reorganisation(
     anvil: Anvil, parties: Parties, tmp_path: Path, contracts: Contracts
 ) -> None:
     escrow, lane = parties.contracts.escrow, parties.lane
-    vouchers = {}
     book = Book(lane)
     book.serve("a")
     signed = book.sign(parties.contracts)
-    vouchers[signed.voucher.root] = signed.voucher
-    positions = PositionBook(lambda _event, root: vouchers.get(root))
+    history = LaneHistory()
     batches: list[Batch] = []
 
     def apply(batch: Batch) -> None:
         batches.append(batch)
-        positions.apply(batch)
+        history.apply(batch)
+
+    def position(epoch: int = 0) -> Position:
+        return history.position(lane.id, epoch, [signed.voucher])
 
     with IndexStore(tmp_path / "index.sqlite") as store:
         indexer = Indexer(contracts.rpc, contracts.all(), store)
         indexer.catch_up(apply)
-        fresh = positions.position(lane.id, 0)
+        fresh = position()
         assert fresh == fresh_position(contracts)
         parties.verifier.submit("settle", escrow.settle(lane.token, groups_of([(signed, fresh)])))
         parties.verifier.wait("settle")
         indexer.catch_up(apply)
-        settled = positions.position(lane.id, 0)
+        settled = position()
         assert settled.digest == escrow.lane_state(lane.id).position
         assert settled.head_root == signed.voucher.root
 
         anvil.reorg(1)
         indexer.catch_up(apply)
         assert batches[-1].rolled_back_to is not None
-        assert positions.position(lane.id, 0) == fresh
+        assert position() == fresh
         parties.verifier.tend()  # the same bytes again
         parties.verifier.wait("settle")
         indexer.catch_up(apply)
-        assert positions.position(lane.id, 0) == settled
+        assert position() == settled
 
         # An unknown voucher is told, not guessed at.
         book.serve("b")
@@ -178,11 +179,11 @@ def test_positions_follow_events_over_a_reorganisation(
         parties.verifier.send("second", escrow.settle(lane.token, groups_of([(second, settled)])))
         indexer.catch_up(apply)
         with pytest.raises(VoucherUnknown):
-            positions.position(lane.id, 0)
+            position()
         parties.verifier.send("epoch", escrow.open_epoch(lane))
         indexer.catch_up(apply)
-        assert positions.epoch(lane.id) == 1
-        assert positions.position(lane.id, 1).digest == escrow.lane_state(lane.id).position
+        assert sorted(history.facts(lane.id).fees) == [0, 1]
+        assert position(1).digest == escrow.lane_state(lane.id).position
 
 
 def test_refusals_carry_the_contracts_own_names(parties: Parties) -> None:

@@ -13,7 +13,6 @@ import trio
 from arena import DOMAIN
 from test_roles_money import Desk, at_till
 
-from node.chainwatch import LaneFacts
 from node.config import ChainConfig
 from node.journal import StoredVoucher
 from node.roles.lanes import LaneBook
@@ -21,7 +20,10 @@ from node.roles.ports import LaneView
 from node.settling import SettlingDesk, VoucherShelf
 from settlement.chain.contracts import LaneState
 from settlement.chain.errors import ChainError
+from settlement.chain.events import EpochOpened, LaneOpened
+from settlement.chain.indexer import Batch, BlockRef, ChainEvent
 from settlement.chain.lanes import Position
+from settlement.chain.positions import LaneHistory
 from settlement.records import Lane, Voucher
 from settlement.settler import OpenLane
 
@@ -52,12 +54,14 @@ class Escrow:
         self.sent.append(call)
 
 
-class Watch:
-    def position(self, lane: bytes, epoch: int, vouchers: list[Voucher]) -> Position:
-        return Position(epoch, 200)
-
-    def facts(self, lane: bytes) -> LaneFacts:
-        return LaneFacts({}, [])
+def opened(lane: Lane) -> LaneHistory:
+    """Two epochs of the lane were opened, at the same fee, and nothing was settled."""
+    history = LaneHistory()
+    events = (LaneOpened(lane.id, lane, 200), EpochOpened(lane.id, 1, 200, lane.client))
+    at = (bytes(32), bytes(32))
+    found = [ChainEvent(event, "LaneEscrow", n, *at, n) for n, event in enumerate(events)]
+    history.apply(Batch(None, tuple(found), BlockRef(1, bytes(32))))
+    return history
 
 
 @dataclass
@@ -81,7 +85,7 @@ def settling(desk: Desk, escrow: Escrow, role: str, now: float) -> SettlingDesk:
     return SettlingDesk(
         Contracts(escrow),  # type: ignore[arg-type]
         escrow,  # type: ignore[arg-type]
-        Watch(),  # type: ignore[arg-type]
+        opened(desk.lane),
         VoucherShelf(node.journal, DOMAIN),
         node.journal,
         ChainConfig("http://nowhere", Path("nowhere")),
