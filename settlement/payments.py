@@ -10,13 +10,9 @@ Amounts are integers in the token's smallest unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-from settlement.records import Lane, Order, RoundRecord, Voucher
-from settlement.trees import Settled
 
 AUDIT_FEE_BPS: Final = 200
 BPS: Final = 10_000
@@ -64,32 +60,6 @@ def dues(output: int, accepted: int, price_accepted: int, price_output: int) -> 
     if not 0 <= accepted <= output:
         raise PaymentError(f"{accepted} accepted of {output} output tokens")
     return Dues(accepted * price_accepted, output * price_output)
-
-
-def dues_of(rounds: Iterable[tuple[Order, RoundRecord]]) -> Dues:
-    """What rounds owe, each at its own order's prices."""
-    total = Dues()
-    for order, record in rounds:
-        total = total + dues(
-            record.output, record.accepted, order.price_accepted, order.price_output
-        )
-    return total
-
-
-def cumulative_voucher(lane: Lane, epoch: int, settled: Settled, owed: Dues) -> Voucher:
-    """The voucher over `settled`. `owed`, like its sums, is cumulative over the epoch."""
-    return Voucher(
-        lane=lane.id,
-        epoch=epoch,
-        output=settled.sums.output,
-        accepted=settled.sums.accepted,
-        due_drafter=owed.drafter,
-        due_verifier=owed.verifier,
-        base_root=settled.base_root,
-        root=settled.root,
-        leaf_count=settled.leaf_count,
-        buckets=settled.sums.buckets,
-    )
 
 
 # ---------------------------------------------------------------- settlement

@@ -8,7 +8,7 @@ sender.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -214,10 +214,3 @@ class Settler:
         first = refused.arguments.get("firstReason", b"")
         selector = first if isinstance(first, bytes) else b""
         return self._contracts.errors.name_of(selector) or "NothingSettled"
-
-
-def settle_all(
-    settler: Settler, lanes: Sequence[OpenLane], now: float
-) -> list[Mined | SettleFailed]:
-    """Carry out the plan, transaction by transaction: one that fails does not stop the next."""
-    return [settler.settle(settlement) for settlement in settler.due(lanes, now)]

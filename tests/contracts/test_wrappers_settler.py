@@ -12,7 +12,7 @@ from deployment import TOKEN, Book, Parties, deploy_devnet, fresh_position, open
 from settlement.chain.anvil import Anvil
 from settlement.chain.lanes import Position, SignedVoucher
 from settlement.chain.send_journal import Mined
-from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler, settle_all
+from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,12 @@ def as_open(
     return OpenLane(signed, position, state, signed_at, parties.verifier.address)
 
 
+def settle(settler: Settler, lane: OpenLane) -> Mined | SettleFailed:
+    """The one settlement that is due, carried out."""
+    (due,) = settler.due([lane], now=0.0)
+    return settler.settle(due)
+
+
 def test_the_plan_is_carried_out_and_stale_positions_are_named(
     parties: Parties, tmp_path: Path
 ) -> None:
@@ -38,20 +44,20 @@ def test_the_plan_is_carried_out_and_stale_positions_are_named(
     book.serve("a", output=64)
     signed = book.sign(contracts)
     opened = as_open(parties, signed, start)
-    (done,) = settle_all(settler, [opened], now=0.0)
+    done = settle(settler, opened)
     assert isinstance(done, Mined)
     assert contracts.escrow.payable_to(parties.verifier.address, lane.token) == 64 * TOKEN // 50
 
     # The same transition again is the first one: nothing is sent.
     sent = contracts.rpc.transaction_count(parties.verifier.address)
-    (again,) = settle_all(settler, [opened], now=0.0)
+    again = settle(settler, opened)
     assert again == done
     assert contracts.rpc.transaction_count(parties.verifier.address) == sent
 
     # A further voucher from a position that has passed is refused by name, before it costs gas.
     book.serve("b", output=64)
     stale = as_open(parties, book.sign(contracts), start)
-    (failed,) = settle_all(settler, [stale], now=0.0)
+    failed = settle(settler, stale)
     assert isinstance(failed, SettleFailed)
     assert failed.reason == "PositionStale"
     unsigned = replace(stale.signed, client=bytes(64) + b"\x1b")
@@ -64,9 +70,9 @@ def test_the_plan_is_carried_out_and_stale_positions_are_named(
         counted=signed.voucher.sums,
     )
     assert here.digest == contracts.escrow.lane_state(lane.id).position
-    (failed,) = settle_all(settler, [as_open(parties, unsigned, here)], now=0.0)
+    failed = settle(settler, as_open(parties, unsigned, here))
     assert isinstance(failed, SettleFailed)
     assert failed.reason == "ClientSignatureBad"
     assert contracts.rpc.transaction_count(parties.verifier.address) == sent
-    (done,) = settle_all(settler, [as_open(parties, stale.signed, here)], now=0.0)
+    done = settle(settler, as_open(parties, stale.signed, here))
     assert isinstance(done, Mined)

@@ -23,7 +23,6 @@ from settlement.coins import (
     joint_seed,
     nonce_commitment,
     round_value,
-    verify_chain,
 )
 
 A, B, C = b"\x01" * 32, b"\x02" * 32, b"\x03" * 32
@@ -77,19 +76,16 @@ def test_a_chain_verifies_in_its_round_and_in_no_other(secret: bytes, length: in
     anchor = values[0]
     for index in range(length):
         value = round_value(values, index)
-        verify_chain(value, index, anchor)
         assert anchor_of(value, index) == anchor
         # One step from the round before is the same check.
         assert chain_step(value) == (anchor if index == 0 else round_value(values, index - 1))
-        with pytest.raises(CoinError):
-            verify_chain(value, index + 1, anchor)
+        assert anchor_of(value, index + 1) != anchor
 
 
 def test_the_first_round_does_not_use_the_public_anchor() -> None:
     values = chain(A, 3)
     assert round_value(values, 0) != values[0]
-    with pytest.raises(CoinError):
-        verify_chain(values[0], 0, values[0])
+    assert anchor_of(values[0], 0) != values[0]
 
 
 def test_a_used_up_chain_says_what_to_do() -> None:

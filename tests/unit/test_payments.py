@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from record_strategies import orders, records
 
 from settlement.payments import (
     BPS,
@@ -19,17 +18,13 @@ from settlement.payments import (
     Tally,
     audit_fee,
     cost,
-    cumulative_voucher,
     dues,
-    dues_of,
     dues_under,
     exposure_bound,
     must_stop,
     payable_within,
     settle,
 )
-from settlement.records import Order, RoundRecord
-from settlement.trees import SumTree
 
 amounts = st.one_of(st.integers(0, 30), st.integers(0, 2**100))
 fees = st.sampled_from((0, 1, 200, 999, 10_000))
@@ -61,34 +56,6 @@ def test_impossible_counts_and_amounts_are_refused() -> None:
         settle(Dues(1, 1), Dues(), 1, -1, 1)
     with pytest.raises(PaymentError):
         settle(Dues(1, 1), Dues(), 1, 1, -1)
-
-
-@settings(max_examples=5)
-@given(orders(price_accepted=3, price_output=5), orders(price_accepted=7, price_output=11))
-def test_each_round_counts_at_its_own_orders_prices(first: Order, second: Order) -> None:
-    def record(output: int, accepted: int) -> RoundRecord:
-        word = b"\x01" * 32
-        return RoundRecord(word, 0, word, word, word, word, output, accepted, (0,) * 8)
-
-    total = dues_of([(first, record(5, 4)), (second, record(2, 1)), (first, record(1, 0))])
-    assert total == Dues(4 * 3 + 1 * 7, 5 * 5 + 2 * 11 + 1 * 5)
-
-
-@settings(max_examples=10)
-@given(orders(), st.lists(records(RoundRecord), min_size=1, max_size=3), owed)
-def test_a_voucher_says_what_its_batch_says(
-    order: Order, rounds: list[RoundRecord], total: Dues
-) -> None:
-    rounds = [replace(r, output=5, accepted=2, buckets=(3,) * 8) for r in rounds]
-    settled = SumTree(rounds).settled()
-    voucher = cumulative_voucher(order.lane, 4, settled, total)
-    assert voucher.lane == order.lane.id
-    assert voucher.epoch == 4
-    assert voucher.sums == settled.sums
-    assert (voucher.output, voucher.accepted) == (5 * len(rounds), 2 * len(rounds))
-    assert (voucher.root, voucher.base_root) == (settled.root, bytes(32))
-    assert voucher.leaf_count == len(rounds)
-    assert Dues(voucher.due_drafter, voucher.due_verifier) == total
 
 
 # ---------------------------------------------------------------- settlement
