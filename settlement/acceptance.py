@@ -39,7 +39,7 @@ from settlement.masses import (
     sample_masses,
 )
 from settlement.noise import coupled_argmax, noise_for
-from settlement.records import MAX_TOP, NO_CUTOFF, NO_TOKEN, Mode, Order, VerdictLeaf
+from settlement.records import MAX_TOP, NO_CUTOFF, NO_TOKEN, Q16, Mode, Order, VerdictLeaf
 
 __all__ = [
     "NO_SCORE",
@@ -61,7 +61,6 @@ __all__ = [
     "sample_masses",
 ]
 
-_Q16: Final = 1 << 16
 NO_SCORE: Final = -(1 << 63)  # no τ reaches a token that the filters or the vocabulary leave out
 
 
@@ -246,7 +245,7 @@ def one_minus_overlap(draft_top: tuple[int, ...], target_top: tuple[int, ...]) -
     if count == 0:
         raise AcceptanceError("relaxed acceptance needs D's top list with each draft")
     shared = len(set(draft_top) & set(target_top[:count]))
-    return (count - shared) * _Q16 // count
+    return (count - shared) * Q16 // count
 
 
 def is_key(terms: Terms, target_surprisal: int, draft_surprisal: int, distance: int) -> bool:

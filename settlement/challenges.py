@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from settlement.chain.contracts import Contracts, FaultCourt, Role
-from settlement.chain.standing import FilingView, Standing, fault_name
+from settlement.chain.standing import FilingView, Standing
 from settlement.draws import blank
 from settlement.fault_proofs import Fault, Kind
 from settlement.records import Voucher
@@ -50,8 +50,7 @@ class Challenge:
     @property
     def name(self) -> bytes:
         """What the vault punishes once."""
-        fault = self.fault
-        return fault_name(fault.number, fault.guilty, fault.start_hash, fault.round)
+        return self.fault.name
 
     @property
     def role(self) -> Role:

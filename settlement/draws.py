@@ -24,7 +24,6 @@ from settlement.records import (
 )
 from settlement.schema import Record
 
-ENTRY_BYTES: Final = 96
 _MAX_BPS: Final = 10_000
 _COVERAGE_ONE: Final = 256
 _BASE_RATE, _FAULT_BPS, _SAMPLES = 3, 6, 8  # places in IDrawBeacon.Terms

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from settlement.records import (
     NO_CUTOFF,
     NO_TOKEN,
     NOISE_VERSION,
+    Q16,
     Domain,
     DraftCommit,
     Manifest,
@@ -39,8 +39,6 @@ from settlement.records import (
     VerdictLeaf,
     salted_fingerprint,
 )
-
-_Q16: Final = 1 << 16
 
 
 class ExactCode(IntEnum):
@@ -92,7 +90,7 @@ def require_arithmetic(order: Order, manifest: Manifest) -> None:
     if order.mode == Mode.REJECTION:
         raise ForPanel("rejection mode")
     penalties = (order.repetition_penalty, order.presence_penalty, order.frequency_penalty)
-    if penalties != (_Q16, 0, 0):
+    if penalties != (Q16, 0, 0):
         raise ForPanel("penalties")
     if order.noise_version != NOISE_VERSION:
         raise ForPanel("noise version")
@@ -102,7 +100,7 @@ def require_arithmetic(order: Order, manifest: Manifest) -> None:
 
 def cutoff_of(order: Order, leaf: VerdictLeaf) -> int:
     """The committed cut-off where the order filters; none else, whatever the leaf says."""
-    filtered = order.mode == Mode.COUPLED and (order.top_k != 0 or order.top_p < _Q16)
+    filtered = order.mode == Mode.COUPLED and (order.top_k != 0 or order.top_p < Q16)
     return leaf.cutoff if filtered else NO_CUTOFF
 
 
@@ -136,7 +134,7 @@ def token_code(
     if len(disclosed.hidden) != 2 * len(own.row.weights):
         return ExactCode.HIDDEN_WIDTH
     cutoff = cutoff_of(order, leaf)
-    temperature = order.temperature if order.mode == Mode.COUPLED else _Q16
+    temperature = order.temperature if order.mode == Mode.COUPLED else Q16
 
     def plain(opening: Opening) -> int:
         return exact.score(exact.logit(disclosed.hidden, opening.row), temperature)
@@ -244,7 +242,7 @@ def find_token_fault(
 def _best(evidence: RoundEvidence, index: int, disclosed: Disclosed, target: Target) -> int:
     """The token that should have come: argmax over what the committed cut-off keeps."""
     order, leaf = evidence.order, evidence.verdict_leaves[index]
-    temperature = order.temperature if order.mode == Mode.COUPLED else _Q16
+    temperature = order.temperature if order.mode == Mode.COUPLED else Q16
     scores = exact.scores(target.logits(disclosed.hidden), temperature)
     if order.mode == Mode.GREEDY:
         return int(scores.argmax())
@@ -278,7 +276,7 @@ def token_fault(
     # D's loss is claimed where D had drafted what should have come.
     harmed = code == ExactCode.TOKEN_BEATEN and not leaf.accepted and leaf.draft_token == better
     proof = (
-        manifest_words(manifest),
+        manifest.to_abi(),
         *session_of(evidence),
         commit.to_abi() if harmed and commit is not None else blank(DraftCommit),
         verdict.to_abi(),
@@ -294,16 +292,3 @@ def token_fault(
         NO_ROW if other is None else other.row_words(),
     )
     return by_verifier(evidence, MODEL_FAULT, code, Kind.EXACT_TOKEN, proof)
-
-
-def manifest_words(manifest: Manifest) -> tuple[object, ...]:
-    """Records.Manifest."""
-    return (
-        manifest.architecture,
-        int(manifest.tier),
-        manifest.weights_root,
-        manifest.tokenizer_hash,
-        manifest.vocab_size,
-        list(manifest.eos_ids),
-        manifest.context_length,
-    )

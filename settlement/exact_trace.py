@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from settlement import exact, trees
 from settlement.exact import Opening, Sizes, Target
-from settlement.exact_faults import ExactCode, OtherEvidence, manifest_words
+from settlement.exact_faults import ExactCode, OtherEvidence
 from settlement.fault_proofs import MODEL_FAULT, Fault, Kind
 from settlement.hashing import (
     TAG_TRACE_CHUNK,
@@ -276,7 +276,7 @@ def element_fault(
     source, output, residual = matrix.ends
     first = VECTORS * layer
     proof = (
-        manifest_words(target.manifest),
+        target.manifest.to_abi(),
         order.to_abi(),
         start.to_abi(),
         trace.to_abi(),

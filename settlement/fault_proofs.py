@@ -10,8 +10,9 @@ from enum import Enum, IntEnum
 from typing import Any, Final
 
 from settlement import trees
+from settlement.accept_rule import LeafFault
 from settlement.draws import RoundEvidence, sum_words
-from settlement.hashing import ZERO32
+from settlement.hashing import ZERO32, keccak256, uint
 from settlement.records import Domain, DraftCommit, DraftLeaf, Verdict, VerdictLeaf
 from settlement.signing import BadSignature
 
@@ -100,6 +101,32 @@ class Fault:
     def key(self) -> tuple[int, bytes, bytes, int]:
         """What is punished once: number, guilty, start hash, round."""
         return (self.number, self.guilty, self.start_hash, self.round)
+
+    @property
+    def name(self) -> bytes:
+        """What the vault calls it (`fault_name`)."""
+        return fault_name(*self.key)
+
+
+def fault_name(number: int, guilty: bytes, start_hash: bytes, round_: int) -> bytes:
+    """What the vault punishes once: keccak256(abi.encode("verdraft/fault/1", number, guilty,
+    startHash, round))."""
+    text = b"verdraft/fault/1"
+    head = uint(160, 32) + uint(number, 32) + bytes(12) + guilty + start_hash + uint(round_, 32)
+    return keccak256(head + uint(len(text), 32) + text.ljust(32, b"\0"))
+
+
+def number_of(code: int) -> int:
+    """The protocol's number of a fault by its code (`Openings.faultOf`)."""
+    if code in (Code.WINDOW_VERIFIER, Code.WINDOW_DRAFTER):
+        return 4
+    if code == Code.VERDICT_TWICE:
+        return 2
+    if code == Code.DRAFT_TWICE:
+        return 1
+    if Code.SUMS <= code <= Code.ROUND_TWICE:
+        return 5
+    return int(LeafFault(code).fault[1:])
 
 
 # ---------------------------------------------------------------- parts of evidence

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from settlement.hashing import (
     TAG_CONTEXT,
@@ -516,6 +516,18 @@ class Manifest:
             raise RecordError("Manifest", "context_length", "outside uint32", self.context_length)
         if len(self.eos_ids) > 64 or any(not 0 <= t < self.vocab_size for t in self.eos_ids):
             raise RecordError("Manifest", "eos_ids", "unknown token or over 64", self.eos_ids)
+
+    def to_abi(self) -> tuple[Any, ...]:
+        """Records.Manifest, as a contract call takes it."""
+        return (
+            self.architecture,
+            int(self.tier),
+            self.weights_root,
+            self.tokenizer_hash,
+            self.vocab_size,
+            list(self.eos_ids),
+            self.context_length,
+        )
 
     @cached_property
     def model_id(self) -> bytes:

@@ -18,7 +18,7 @@ from settlement.records import extend_context, prompt_hash
 Point = tuple[int, int]
 
 
-class CannotOpen(ValueError):
+class OtherText(ValueError):
     """The bytes are not the text that was demanded: contest the answer."""
 
 
@@ -37,16 +37,16 @@ class Text:
     @classmethod
     def from_bytes(cls, plain: bytes, tokens: int, prompt: bytes, context: bytes) -> Text:
         """The inverse, held against what was signed: `prompt` is c_0, `context` c after `tokens`
-        output tokens. CannotOpen where it is another text."""
+        output tokens. OtherText where it is another text."""
         if len(plain) % 4 or len(plain) < 32 + 4 * tokens:
-            raise CannotOpen(f"{len(plain)} bytes hold no text of {tokens} output tokens")
+            raise OtherText(f"{len(plain)} bytes hold no text of {tokens} output tokens")
         ids = [int.from_bytes(plain[at : at + 4], "big") for at in range(32, len(plain), 4)]
         split = len(ids) - tokens
         text = cls(plain[:32], tuple(ids[:split]), tuple(ids[split:]))
         if prompt_hash(text.salt, text.prompt) != prompt:
-            raise CannotOpen("salt and prompt are not those of the order")
+            raise OtherText("salt and prompt are not those of the order")
         if extend_context(prompt, text.output) != context:
-            raise CannotOpen("the output does not lead to the context that was signed")
+            raise OtherText("the output does not lead to the context that was signed")
         return text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from settlement.hashing import keccak256
 from settlement.records import extend_context, prompt_hash
-from settlement.sealing import CannotOpen, Text, point_of, seal, unseal
+from settlement.sealing import OtherText, Text, point_of, seal, unseal
 
 
 def _case(rng: Random) -> tuple[Text, bytes, bytes]:
@@ -38,7 +38,7 @@ def test_both_open_what_was_sealed(harness, runs: int) -> None:
         at = rng.randrange(len(plain))
         wrong = plain[:at] + bytes([plain[at] ^ 1 << rng.randrange(8)]) + plain[at + 1 :]
         assert h.call("isText", wrong, len(text.output), prompt, context) == (False,)
-        with pytest.raises(CannotOpen):
+        with pytest.raises(OtherText):
             Text.from_bytes(wrong, len(text.output), prompt, context)
 
 
@@ -48,10 +48,10 @@ def test_who_has_no_key_reads_nothing(harness) -> None:
     sealed = seal(text, demand, point_of(reader), sender)
     for secret, answered in ((keccak256(b"x"), demand), (reader, keccak256(b"other demand"))):
         plain = unseal(sealed, answered, point_of(sender), secret)
-        with pytest.raises(CannotOpen):
+        with pytest.raises(OtherText):
             Text.from_bytes(plain, len(text.output), prompt, context)
     for length in (0, 31, 33, 4 * len(text.output) + 28):
-        with pytest.raises(CannotOpen):
+        with pytest.raises(OtherText):
             Text.from_bytes(bytes(length), len(text.output), prompt, context)
 
 

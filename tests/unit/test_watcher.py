@@ -31,9 +31,9 @@ from settlement.chain.events import (
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.paths import CONTRACTS
 from settlement.chain.send_journal import Call
-from settlement.chain.standing import CaseStage, Stage, fault_name, fold, number_of
+from settlement.chain.standing import CaseStage, Stage, fold
 from settlement.challenges import Challenge, Step, standpoint
-from settlement.fault_proofs import Code, Fault, Kind
+from settlement.fault_proofs import Code, Fault, Kind, fault_name, number_of
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane
 from settlement.watcher import (
