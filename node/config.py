@@ -12,6 +12,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from settlement.payments import MAX_UNSIGNED_TOKENS, VOUCHER_EVERY_TOKENS
+
 ROLES: Final = ("client", "drafter", "verifier", "auditor", "bootstrap")
 T = TypeVar("T")
 
@@ -98,8 +100,8 @@ class LimitConfig:
     max_sessions: int = 8
     max_window: int = 16
     min_window: int = 0
-    voucher_every: int = 32
-    unsigned_tokens: int = 64
+    voucher_every: int = VOUCHER_EVERY_TOKENS
+    unsigned_tokens: int = MAX_UNSIGNED_TOKENS
     round_seconds: float = 60.0
     resume_seconds: float = 20.0
     order_seconds: int = 3600
