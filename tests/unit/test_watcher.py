@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from eth_abi.abi import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ from settlement.chain.paths import CONTRACTS
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import CaseStage, Stage, fold
 from settlement.challenges import Challenge, Step, standpoint
-from settlement.fault_proofs import Code, Fault, Kind, fault_name, number_of
+from settlement.fault_proofs import Code, Fault, Kind, number_of
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane
 from settlement.watcher import (
@@ -298,7 +299,10 @@ def test_where_another_was_faster_only_a_filing_of_ones_own_is_proven() -> None:
 
 
 def test_names_and_numbers_are_the_contracts() -> None:
-    assert fault_name(3, V, b"\x0c" * 32, 4) == CHALLENGE.name
+    # FaultCourt: keccak256(abi.encode("verdraft/fault/1", number, guilty, startHash, round)).
+    kinds = ("string", "uint256", "address", "bytes32", "uint256")
+    coded = encode(kinds, ("verdraft/fault/1", 3, "0x" + V.hex(), b"\x0c" * 32, 4))
+    assert CHALLENGE.name == keccak256(coded)
     assert {number_of(code) for code in (*LeafFault, *Code)} == {1, 2, 3, 4, 5}
     assert number_of(Code.DRAFT_TWICE) == 1
     assert number_of(Code.VERDICT_TWICE) == 2
