@@ -49,6 +49,7 @@ class _Element:
 
     name: str
     size: int  # bytes on the wire
+    kind: type  # of its values in Python
     low: int = 0
     high: int = 0
 
@@ -58,11 +59,20 @@ class _Element:
         if match is None:
             raise TypeError(f"no such Solidity type here: {name}")
         if match[3] is not None:
-            return cls(name, {"bytes32": 32, "address": 20, "bool": 1}[name])
+            size = {"bytes32": 32, "address": 20, "bool": 1}[name]
+            return cls(name, size, bool if name == "bool" else bytes)
         bits = int(match[2])
         if match[1] == "uint":
-            return cls(name, bits // 8, 0, (1 << bits) - 1)
-        return cls(name, bits // 8, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+            return cls(name, bits // 8, int, 0, (1 << bits) - 1)
+        return cls(name, bits // 8, int, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+    def fits(self, value: Any) -> bool:
+        """Whether `value` is of this type, quickly; where not, `fault` says why."""
+        if type(value) is not self.kind:
+            return False
+        if self.kind is bytes:
+            return len(value) == self.size
+        return self.kind is bool or self.low <= value <= self.high
 
     def fault(self, value: Any) -> str | None:
         """Why `value` is not of this type, or None."""
@@ -87,12 +97,12 @@ class _Element:
         return int(value).to_bytes(32, "big", signed=self.low < 0)
 
     def pack(self, value: Any) -> bytes:
-        if self.name in ("bytes32", "address"):
+        if self.kind is bytes:
             return bytes(value)
         return int(value).to_bytes(self.size, "big", signed=self.low < 0)
 
     def unpack(self, raw: bytes) -> Any:
-        if self.name in ("bytes32", "address"):
+        if self.kind is bytes:
             return raw
         value = int.from_bytes(raw, "big", signed=self.low < 0)
         if self.name == "bool":
@@ -134,6 +144,8 @@ class FieldSpec:
 
     def check(self, record: str, value: Any) -> None:
         if self.length is None:
+            if self.element.fits(value):
+                return
             fault = self.element.fault(value)
             if fault is not None:
                 raise RecordError(record, self.name, fault, value)
@@ -145,6 +157,8 @@ class FieldSpec:
         if len(value) > MAX_ARRAY:
             raise RecordError(record, self.name, f"over {MAX_ARRAY} items", len(value))
         for item in value:
+            if self.element.fits(item):
+                continue
             fault = self.element.fault(item)
             if fault is not None:
                 raise RecordError(record, self.name, fault, item)
