@@ -68,7 +68,7 @@ class ChainReader:
             voucher = by_root.get(event.root)
             last[event.lane] = (voucher, event.paid)
             receipt = self._world.rpc.receipt(item.transaction)
-            gas = 0 if receipt is None else int(receipt["gasUsed"], 16)
+            gas = 0 if receipt is None else receipt.gas_used
             out.append(
                 Settled(
                     tx="0x" + item.transaction.hex(),

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from settlement.chain.contracts import Contract
 from settlement.chain.errors import ChainError
 from settlement.chain.events import typed
-from settlement.chain.rpc import Header, Rpc, unhex
+from settlement.chain.rpc import Header, Log, Rpc
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, hash BLOB NOT NULL) STRICT;
@@ -188,7 +188,9 @@ class Indexer:
         limit: int = _RANGE,
     ) -> None:
         if confirmations < 1:
-            raise ValueError(f"confirmations count the block itself: at least 1, {confirmations}")
+            raise ValueError(
+                f"confirmations count the block itself: at least 1, not {confirmations}"
+            )
         self._rpc, self._store = rpc, store
         self._by_address = {contract.address: contract.interface for contract in contracts}
         self._floor = max(start - 1, -1)
@@ -275,30 +277,23 @@ class Indexer:
         return header
 
     def _events(self, heights: range) -> tuple[ChainEvent, ...]:
-        logs = self._rpc.request(
-            "eth_getLogs",
-            {
-                "fromBlock": hex(heights.start),
-                "toBlock": hex(heights.stop - 1),
-                "address": ["0x" + address.hex() for address in self._by_address],
-            },
-        )
+        logs = self._rpc.logs(heights.start, heights.stop - 1, self._by_address)
         events = [event for event in map(self._decode, logs) if event is not None]
         events.sort(key=lambda event: (event.block_number, event.log_index))
         return tuple(events)
 
-    def _decode(self, log: dict[str, Any]) -> ChainEvent | None:
-        interface = self._by_address.get(unhex(log["address"]))
+    def _decode(self, log: Log) -> ChainEvent | None:
+        interface = self._by_address.get(log.address)
         if interface is None:
             return None  # the node was asked for ours; another's is not taken for one of them
-        decoded = interface.decode_log([unhex(t) for t in log["topics"]], unhex(log["data"]))
+        decoded = interface.decode_log(log.topics, log.data)
         if decoded is None:
             return None
         return ChainEvent(
             typed(interface.name, decoded),
             interface.name,
-            int(log["blockNumber"], 16),
-            unhex(log["blockHash"]),
-            unhex(log["transactionHash"]),
-            int(log["logIndex"], 16),
+            log.block_number,
+            log.block_hash,
+            log.transaction,
+            log.index,
         )

@@ -29,7 +29,7 @@ from eth_account import Account
 from settlement.chain.abi import ErrorBook
 from settlement.chain.errors import ChainError, NodeUnreachable, Reverted, RpcFailed
 from settlement.chain.fees import FeePolicy
-from settlement.chain.rpc import Header, Rpc, unhex
+from settlement.chain.rpc import Header, Receipt, Rpc, unhex
 from settlement.chain.send_journal import (
     Attempt,
     Call,
@@ -288,7 +288,7 @@ class Sender:
         if call.to is not None:
             fields["to"] = "0x" + call.to.hex()
         try:
-            estimate = int(self._rpc.request("eth_estimateGas", fields, "pending"), 16)
+            estimate = self._rpc.quantity("eth_estimateGas", fields, "pending")
         except RpcFailed as error:
             raise self._as_revert(call.where, error) or error from error
         return estimate * (100 + _GAS_MARGIN_PERCENT) // 100
@@ -300,7 +300,7 @@ class Sender:
 
     def _opening_bid(self, head: Header) -> Fees:
         if head.base_fee is None:
-            return self.fees.first_legacy(int(self._rpc.request("eth_gasPrice"), 16))
+            return self.fees.first_legacy(self._rpc.gas_price())
         return self.fees.first(head.base_fee)
 
     def _check_balance(self, call: Call, gas: int, fees: Fees) -> None:
@@ -350,7 +350,7 @@ class Sender:
         """Not mined: make sure that the node has it, and that it bids enough."""
         newest = pending.newest
         outcome = "sent"
-        if self._rpc.request("eth_getTransactionByHash", "0x" + newest.hash.hex()) is None:
+        if self._rpc.transaction(newest.hash) is None:
             outcome = self._broadcast(pending.intent, newest)
             self._at_step("sent")
         overdue = self._clock() - newest.at >= self.fees.replace_after
@@ -376,9 +376,9 @@ class Sender:
         """The nonce is used: by one of our attempts, or by a stranger's transaction."""
         for attempt in reversed(pending.attempts):
             receipt = self._rpc.receipt(attempt.hash)
-            if receipt is None or receipt.get("blockNumber") is None:
+            if receipt is None:
                 continue
-            mined = _read_receipt(attempt.hash, receipt)
+            mined = _mined(attempt.hash, receipt)
             self._refusal.pop(pending.intent, None)
             self._unexplained.pop(pending.intent, None)
             self._at_step("confirmed")
@@ -434,14 +434,13 @@ def _depth(mined: Mined, head: int) -> int:
     return head - mined.block_number + 1
 
 
-def _read_receipt(transaction: bytes, receipt: dict[str, Any]) -> Mined:
-    contract = receipt.get("contractAddress")
+def _mined(transaction: bytes, receipt: Receipt) -> Mined:
     return Mined(
         transaction,
-        int(receipt["blockNumber"], 16),
-        unhex(receipt["blockHash"]),
-        int(receipt["status"], 16) == 1,
-        int(receipt["gasUsed"], 16),
-        int(receipt.get("effectiveGasPrice") or "0x0", 16),
-        None if contract is None else unhex(contract),
+        receipt.block_number,
+        receipt.block_hash,
+        receipt.ok,
+        receipt.gas_used,
+        receipt.gas_price,
+        receipt.contract,
     )

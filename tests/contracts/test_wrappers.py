@@ -18,7 +18,6 @@ from settlement.chain.events import TYPED, LaneSettled
 from settlement.chain.indexer import Batch, Indexer, IndexStore
 from settlement.chain.lanes import Position, VoucherUnknown, groups_of, vouchers_in
 from settlement.chain.positions import LaneHistory
-from settlement.chain.rpc import unhex
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Claim, Manifest, Mode, Tier
 from settlement.signing import BadSignature
@@ -100,8 +99,8 @@ def test_a_voucher_settles_and_pays_and_its_position_follows(parties: Parties) -
 
 def _settled(parties: Parties, transaction: bytes) -> LaneSettled:
     interface = parties.contracts.escrow.interface
-    for log in parties.contracts.rpc.receipt(transaction)["logs"]:
-        decoded = interface.decode_log([unhex(t) for t in log["topics"]], unhex(log["data"]))
+    for log in parties.contracts.rpc.receipt(transaction).logs:
+        decoded = interface.decode_log(log.topics, log.data)
         if decoded is not None and decoded.event == "LaneSettled":
             return LaneSettled(*decoded.arguments.values())
     raise AssertionError("no LaneSettled in the receipt")
