@@ -3,10 +3,12 @@
     python scripts/gallery.py [--only NAME] [--json FILE] [--court]
 
 Each is a small change to an honest role or to its model (tests/adversaries); it meets honest
-parties on the in-memory network, with real records, signatures, journals and checks. `found` and a
-fault's number mean that the honest parties hold what FaultCourt or a panel takes. With `--court`
-there is a chain with every contract, and what FaultCourt judges is filed, proven and slashed there;
-what needs a panel is not. Exits 1 if anything is not caught or anyone honest is accused.
+parties on the in-memory network, with real records, signatures, journals and checks. Without
+`--court`, `found` and a fault's number mean that the honest parties hold what FaultCourt or a panel
+takes. With it there is a chain with every contract: what FaultCourt judges is filed and proven, what
+a second run finds goes before a panel of drawn jurors, and those who lie to the contracts themselves
+(auditors, silent verifiers, replayed and invented vouchers) are played too. Exits 1 if anything is
+not caught or anyone honest is accused or slashed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import structlog
 
@@ -27,57 +30,74 @@ for folder in ("", "tests/unit", "tests/e2e", "tests/adversaries"):
     sys.path.insert(0, str(ROOT / folder))
 
 
+HEAD = ("adversary", "role", "mode", "caught", "outcome", "fault", "text intact")
+WITH_COURT = ("slashed, tokens", "victims got, units")
+
+
 def main() -> int:
     from gallery import NAMES, SCENES, show
 
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], epilog="adversaries: " + ", ".join(NAMES)
-    )
-    parser.add_argument("--only", metavar="NAME", help="one adversary")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="NAME", help="one adversary; --list names them")
+    parser.add_argument("--list", action="store_true", help="name the adversaries")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--court", action="store_true", help="prove it to the contracts (anvil)")
+    parser.add_argument("--court", action="store_true", help="before the contracts (anvil)")
     options = parser.parse_args()
-    if options.only is not None and options.only not in NAMES:
-        parser.error(f"no adversary {options.only!r}; there are: {', '.join(NAMES)}")
+    names = NAMES
+    if options.court or options.list:
+        from trials import ALL_NAMES as names
+    if options.list:
+        print("\n".join(names))
+        return 0
+    if options.only is not None and options.only not in names:
+        parser.error(f"no adversary {options.only!r}; --list names them, some need --court")
     # Their refusals are what is looked for, not news.
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
     structlog.configure(wrapper_class=quiet)
     began, rows, missed = time.monotonic(), [], []
-    court = contextlib.ExitStack()
-    room = None
-    if options.court:
-        from courtroom import opened
+    with contextlib.ExitStack() as court:
+        if options.court:
+            from panelroom import opened
+            from trials import trials
 
-        room = court.enter_context(opened(Path(court.enter_context(TemporaryDirectory()))))
-    more = " slashed, tokens | victims got, units |" if room else ""
-    print("| adversary | role | mode | caught | outcome | fault | text intact |" + more)
-    print("|---|---|---|---|---|---|---|" + ("---|---|" if room else ""))
-    for scene, judge in SCENES:
-        if options.only not in (None, scene.name):
-            continue
-        row, played = show(scene, judge, options.seed)
-        if room is not None and played.proofs:
-            row = room.ruled(row, scene, played)
-        rows.append(row.to_json())
-        if not row.caught or row.honest_slashed:
-            missed.append(row.adversary)
-        print(
-            f"| {row.adversary} | {row.role} | {row.mode} | {row.caught or 'NOT CAUGHT'} | "
-            f"{row.outcome or '—'} | {row.fault or '—'} | {'yes' if row.text_intact else 'no'} |"
-            + (f" {row.slashed / 10**18:,.0f} | {row.victim_recovered} |" if room else ""),
-            flush=True,
-        )
+            room = court.enter_context(opened(Path(court.enter_context(TemporaryDirectory()))))
+            played = trials(room, options.only, options.seed)
+        else:
+            chosen = (pair for pair in SCENES if options.only in (None, pair[0].name))
+            played = (show(scene, judge, options.seed)[0] for scene, judge in chosen)
+        head = (*HEAD, *(WITH_COURT if options.court else ()))
+        print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for row in played:
+            rows.append(row.to_json())
+            if not row.caught or row.honest_slashed:
+                missed.append(row.adversary)
+            print(line(row, court=options.court), flush=True)
     accused = sum(row["honest_slashed"] for row in rows)
     print(
-        f"\n{len(rows) - len(missed)} of {len(rows)} caught, {accused} honest parties accused "
-        f"({time.monotonic() - began:.0f} s)"
+        f"\n{len(rows) - len(missed)} of {len(rows)} caught, {accused} honest parties accused or "
+        f"slashed ({time.monotonic() - began:.0f} s)"
     )
-    court.close()
     if options.json:
         report = {"seed": options.seed, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 1 if missed else 0
+
+
+def line(row: Any, *, court: bool) -> str:
+    """One row of the table."""
+    cells = [
+        row.adversary,
+        row.role,
+        row.mode,
+        row.caught or "NOT CAUGHT",
+        row.outcome or "—",
+        row.fault or "—",
+        "yes" if row.text_intact else "no",
+    ]
+    if court:
+        cells += [f"{row.slashed / 10**18:,.0f}", f"{row.victim_recovered:,}"]
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,22 @@ class NeverSigns(ClientRole):
         self.purse.pay = nothing  # type: ignore[method-assign]
 
 
+class SignsOnce(ClientRole):
+    """Signs its first voucher and no other."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        pay = self.purse.pay
+
+        async def once(*wanted: Any, **how: Any) -> Any:
+            if self.node.journal.vouchers():
+                await trio.sleep(0)
+                return None
+            return await pay(*wanted, **how)
+
+        self.purse.pay = once  # type: ignore[method-assign]
+
+
 class ForgedSeed(ClientRole):
     """Starts the session under a seed of its own."""
 

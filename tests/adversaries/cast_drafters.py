@@ -58,6 +58,29 @@ def biased() -> ModelDrafter:
     return ModelDrafter(_Biased())
 
 
+class _Sharpened(TableModel):
+    """The honest draft's table with its scores doubled: surer than the model is."""
+
+    def __init__(self) -> None:
+        super().__init__(VOCAB, 1)
+        self.table = 2 * close_table().table
+
+
+def lying_q() -> ModelDrafter:
+    """Commits to a distribution that is not its model's, and draws from it by its coin."""
+    return ModelDrafter(_Sharpened())
+
+
+def copycat_q() -> ModelDrafter:
+    """Runs the target instead of the draft model, so that q = p and nothing is ever rejected."""
+    return ModelDrafter(TableModel(VOCAB, 1))
+
+
+def steered() -> TableModel:
+    """The biased drafter's own model, as a target."""
+    return _Biased()
+
+
 def lazy() -> LookupDrafter:
     return LookupDrafter(VOCAB)
 

@@ -9,11 +9,13 @@ import torch
 from cast_drafters import VOCAB, close_table
 from engine_models import TableModel
 
+from node.inference.sampling import top_probabilities
 from node.journal import StoredRound
 from node.network.messages import RoundCommitted, VerdictRound
 from node.roles import convert
 from node.roles.frames import DraftFrame, Round, VerdictFrame
 from node.roles.session import advance
+from node.roles.stored import Private
 from node.roles.verifier import Running, VerifierRole
 from settlement import coins, trees
 from settlement.records import NO_TOKEN, Verdict, VerdictLeaf
@@ -70,6 +72,50 @@ def smaller() -> TableModel:
     return model
 
 
+class CheapTokens:
+    """Tokens of a cheap model, beside hidden states and topProb of an honest prefill over them:
+    what an activation check sees is the target's."""
+
+    def __init__(self, cheap: Any, honest: Any) -> None:
+        self._cheap, self._honest = cheap, honest
+        self.tops: list[int] = []  # of the last pass, a row each
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "new_pool":  # both caches are its own
+            raise AttributeError(name)
+        return getattr(self._honest, name)
+
+    def new_cache(self) -> Any:
+        return _TwoCaches(self._cheap.new_cache(), self._honest.new_cache())
+
+    def forward(self, spans: Any) -> Any:
+        passes = []
+        for model, which in ((self._cheap, "cheap"), (self._honest, "honest")):
+            passes.append(
+                model.forward([replace(span, cache=getattr(span.cache, which)) for span in spans])
+            )
+        cheap, honest = passes
+        self.tops = [top for rows in honest for top in top_probabilities(rows.logits).tolist()]
+        return [replace(ours, hidden=true.hidden) for ours, true in zip(cheap, honest, strict=True)]
+
+
+class _TwoCaches:
+    """One session's caches in both models, moved together."""
+
+    bytes = 0
+
+    def __init__(self, cheap: Any, honest: Any) -> None:
+        self.cheap, self.honest = cheap, honest
+
+    @property
+    def length(self) -> int:
+        return int(self.honest.length)
+
+    def truncate(self, length: int) -> None:
+        self.cheap.truncate(length)
+        self.honest.truncate(length)
+
+
 def other_states() -> TableModel:
     return _OtherHidden()
 
@@ -91,7 +137,8 @@ class _Altering(VerifierRole):
     def _commit(self, running: Running, frame: Any, outcome: Any, value: bytes) -> Round:
         live, node = running.live, self.node
         terms, state = live.terms, live.state
-        leaves = convert.verdict_leaves(outcome, [node.entropy(32) for _ in outcome.emitted])
+        salts = [node.entropy(32) for _ in outcome.emitted]
+        leaves = convert.verdict_leaves(outcome, salts)
         leaves = self.altered(running, frame, leaves)
         ended = outcome.stop is not None
         next_k = 0 if ended else self._next_k(running, state.position + len(leaves))
@@ -105,7 +152,7 @@ class _Altering(VerifierRole):
                 state.round,
                 None if frame is None else frame.to_wire(),
                 done.verdict.to_wire(),
-                b"",
+                Private(tuple(salts), outcome.fingerprints).to_wire(),
             )
         )
         live.state = advance(terms, state, done, stop_string=ended)
@@ -122,6 +169,25 @@ class OtherDraft(_Altering):
             return leaves
         other = next(t for t in range(VOCAB) if t not in (first.draft_token, first.token))
         return (replace(first, draft_token=other), *leaves[1:])
+
+
+class HonestPrefill(_Altering):
+    """States the honest prefill's topProb beside a cheap model's tokens (`CheapTokens`)."""
+
+    def __init__(self, node: Any, engine: Any, *rest: Any) -> None:
+        super().__init__(node, engine, *rest)
+        self._model = engine._verifier.model
+
+    def altered(self, running: Running, frame: Any, leaves: Any) -> Any:
+        rows = self._model.tops[: len(leaves)]
+        return tuple(replace(leaf, top_prob=top) for leaf, top in zip(leaves, rows, strict=True))
+
+
+class OtherBucket(_Altering):
+    """States a topProb that puts every proposal into the bucket of sure positions."""
+
+    def altered(self, running: Running, frame: Any, leaves: Any) -> Any:
+        return tuple(replace(leaf, top_prob=65_000) for leaf in leaves)
 
 
 class FalseP(_Altering):

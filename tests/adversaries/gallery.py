@@ -10,6 +10,7 @@ import cast_clients as clients
 import cast_drafters as drafters
 import cast_verifiers as verifiers
 from arena import TableChain
+from pairs import TINY_PAIR, fewer_layers, three_bits
 from stage import Played, Row, Scene
 
 from node.roles.rerun import Tolerance
@@ -19,6 +20,7 @@ from settlement.records import Mode
 _GREEDY = {"temperature": 0}
 _WINDOW = 3  # of every verifier on the stage
 _LONG = {"max_tokens": 120}
+_SHORT = {"max_tokens": 24}
 _SEEDS = (5, 6, 7)
 
 
@@ -60,6 +62,20 @@ def by_rerun(played: Played, scene: Scene) -> Finding:
     return Finding(how, "found", "F9")
 
 
+def by_redraft(played: Played, scene: Scene) -> Finding:
+    """A second run of the draft model gives other distributions than D has committed to."""
+    if not played.redrafted:
+        return NOTHING
+    drafts = sum(
+        len(done.draft.leaves)
+        for run in played.reruns
+        for done in run.served.rounds
+        if done.draft is not None
+    )
+    how = f"re-run of the draft model: {played.redrafted} of {drafts} distributions"
+    return Finding(how, "found", "F12")
+
+
 def by_pay(played: Played, scene: Scene) -> Finding:
     """It earns less than honest drafting does on the same order."""
     mine = played.paid(scene.role) // (played.arena.prices.accepted - 1)
@@ -97,9 +113,17 @@ def by_silence(played: Played, scene: Scene) -> Finding:
 
 def by_bound(played: Played, scene: Scene) -> Finding:
     """Served no further than the bound on unsigned work."""
-    if played.outcome is not None or played.seen > MAX_UNSIGNED_TOKENS + _WINDOW + 1:
+    if not played.error or played.seen > MAX_UNSIGNED_TOKENS + _WINDOW + 1:
         return NOTHING
     return Finding(f"served {played.seen} tokens and no more", "refused")
+
+
+def by_bound_again(played: Played, scene: Scene) -> Finding:
+    """Served as far beyond the last signature as the bound allows."""
+    beyond, most = played.seen - played.signed, MAX_UNSIGNED_TOKENS + _WINDOW + 1
+    if played.outcome is not None or not played.signed or beyond > most:
+        return NOTHING
+    return Finding(f"served {beyond} tokens beyond its last signature and no more", "refused")
 
 
 def by_reserve(played: Played, scene: Scene) -> Finding:
@@ -142,6 +166,9 @@ SCENES: tuple[tuple[Scene, Judge], ...] = (
         by_proof(4),
     ),
     (Scene("short window", "drafter", REJ, drafter_role=drafters.ShortWindow), by_proof(4)),
+    (Scene("biased, q committed", "drafter", REJ, drafter=drafters.biased), by_redraft),
+    (Scene("lying q", "drafter", REJ, drafter=drafters.lying_q), by_redraft),
+    (Scene("q = p copycat", "drafter", REJ, drafter=drafters.copycat_q), by_redraft),
     (
         Scene("stalling", "drafter", drafter_role=drafters.Stalling),
         by_leaving("the drafter does not draft"),
@@ -158,6 +185,29 @@ SCENES: tuple[tuple[Scene, Judge], ...] = (
     ),
     (Scene("accepts everything", "verifier", target=verifiers.accepts_all), by_rerun),
     (Scene("smaller model", "verifier", target=verifiers.smaller), by_rerun),
+    (
+        Scene("24 of 30 layers", "verifier", pair=TINY_PAIR, target=fewer_layers, wishes=_SHORT),
+        by_rerun,
+    ),
+    (
+        Scene("3-bit weights", "verifier", pair=TINY_PAIR, target=three_bits, wishes=_SHORT),
+        by_rerun,
+    ),
+    (
+        Scene(
+            "cheap tokens, honest prefill",
+            "verifier",
+            pair=TINY_PAIR,
+            target=lambda: verifiers.CheapTokens(three_bits(), TINY_PAIR.target()),
+            verifier_role=verifiers.HonestPrefill,
+            wishes=_SHORT,
+        ),
+        by_rerun,
+    ),
+    (
+        Scene("bucket misreport", "verifier", verifier_role=verifiers.OtherBucket, wishes=_SHORT),
+        by_rerun,
+    ),
     (Scene("other hidden states", "verifier", target=verifiers.other_states), by_rerun),
     (Scene("other draft named", "verifier", verifier_role=verifiers.OtherDraft), by_proof(3)),
     (Scene("false p", "verifier", REJ, verifier_role=verifiers.FalseP), by_proof(4)),
@@ -173,7 +223,14 @@ SCENES: tuple[tuple[Scene, Judge], ...] = (
         ),
         by_proof(5),
     ),
-    (Scene("unpaid exposure", "client", client_role=clients.NeverSigns, wishes=_LONG), by_bound),
+    (
+        Scene("unpaid exposure", "client", client_role=clients.NeverSigns, requests=3),
+        by_bound,
+    ),
+    (
+        Scene("refusing to sign", "client", client_role=clients.SignsOnce, wishes=_LONG),
+        by_bound_again,
+    ),
     (
         Scene("over-committed reserve", "client", chain=lambda: TableChain(1500), wishes=_LONG),
         by_reserve,
@@ -194,11 +251,33 @@ SCENES: tuple[tuple[Scene, Judge], ...] = (
         Scene("seed grinding", "client", client_role=clients.SeedGrinding),
         by_refusal("belongs to another order"),
     ),
+    (
+        Scene(
+            "steering text",
+            "drafter and verifier",
+            drafter=drafters.biased,
+            target=drafters.steered,
+            wishes=_SHORT,
+        ),
+        by_rerun,
+    ),
+    (
+        Scene(
+            "sinking the drafter",
+            "client and verifier",
+            Mode.GREEDY,
+            target=verifiers.retaliating,
+            wishes=_GREEDY,
+        ),
+        by_rerun,
+    ),
 )
 # Whose faults FaultCourt itself judges.
 BEFORE_THE_COURT = tuple(
     (scene, judge) for scene, judge in SCENES if judge.__qualname__.startswith("by_proof")
 )
+# Whose faults a panel judges.
+BEFORE_A_PANEL = tuple((scene, judge) for scene, judge in SCENES if judge in (by_rerun, by_redraft))
 NAMES = tuple(scene.name for scene, _ in SCENES)
 
 

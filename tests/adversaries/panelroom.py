@@ -7,7 +7,7 @@ its fingerprint. The accuser is a stranger who has the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,8 +48,6 @@ PARAMETERS = replace(
     panel=replace(DEVNET.panel, spans=JurySpans(400, 400, 400, 400), appeal_window=400),
     audits=replace(DEVNET.audits, spans=JurySpans(400, 400, 400, 400)),
 )
-# How a juror answers: what it found at a place, and what it makes of that.
-Juror = Callable[[Answer], Answer]
 
 
 def honestly(answer: Answer) -> Answer:
@@ -255,18 +253,24 @@ class PanelRoom(Courtroom):
         row: Row,
         scene: Scene,
         played: Played,
-        jurors: Sequence[Juror] = (),
         *,
+        lying: int = 0,
         silent: bool = False,
     ) -> Row:
         """The row with what a panel has taken, given and spared.
 
         Args:
-            jurors: how the drawn ones answer, in the order of the draw; the rest honestly.
+            lying: so many of each drawn panel find nothing, whatever there is. Where they clear the
+                accused, the accuser appeals.
             silent: V opens no fingerprint.
         """
         with self.anvil.rolled_back():
-            ruled = _Judging(self, scene, played, tuple(jurors), silent).rule()
+            judging = _Judging(self, scene, played, lying, silent)
+            ruled = judging.rule()
+        if lying:
+            how = f"; {lying} of {PARAMETERS.panel.panel_size} jurors lie"
+            how += f", {judging.cleared} cases cleared and won on appeal" * bool(judging.cleared)
+            row = replace(row, caught=row.caught + how)
         return replace(
             row,
             outcome="slashed" if ruled.slashed else row.outcome,
@@ -281,10 +285,11 @@ class _Judging:
     """One scene before the panel: stakes, a reserve, a settlement, a case for every wrong round."""
 
     def __init__(
-        self, room: PanelRoom, scene: Scene, played: Played, jurors: tuple[Juror, ...], silent: bool
+        self, room: PanelRoom, scene: Scene, played: Played, lying: int, silent: bool
     ) -> None:
         self.room, self.scene, self.played = room, scene, played
-        self.jurors, self.silent = jurors, silent
+        self.lying, self.silent, self.cleared = lying, silent, 0
+        self.liars: frozenset[bytes] = frozenset()
         folder = room.folder / scene.name.replace(" ", "-")
         self.hall = Hall(room.contracts, room.anvil, folder)
         self.accuser = KEYS[1]
@@ -375,8 +380,10 @@ class _Judging:
         filed = hall.last(CaseFiled)
         jury = chain.panel.case_of(filed.case_id).jury
         members = hall.seat(jury)
-        ways = [*self.jurors, *[honestly] * len(members)]
-        answers = {key_of(m): way(place.answer) for m, way in zip(members, ways, strict=False)}
+        keys = [key_of(member) for member in members]
+        # The first drawn ones are the liars of this case, in its appeal too.
+        self.liars = frozenset(keys[: self.lying])
+        answers = {key: (blindly if key in self.liars else honestly)(place.answer) for key in keys}
         hall.commit(jury, answers)
         if self.silent:
             self.room.anvil.warp(4 * PARAMETERS.panel.spans.open)
@@ -387,11 +394,32 @@ class _Judging:
                 hall.send(self.accuser, chain.panel.open_print(filed.charge, *opened))
             hall.reveal(jury, answers)
         hall.send(self.accuser, chain.panel.decide(filed.charge))
-        self.room.anvil.warp(PARAMETERS.panel.appeal_window + 1)
-        hall.send(self.accuser, chain.panel.conclude(filed.charge))
+        if chain.panel.case_of(filed.case_id).result == Result.CLEARED:
+            self.cleared += 1
+            self._appealed(filed, place)
+        else:
+            self.room.anvil.warp(PARAMETERS.panel.appeal_window + 1)
+            hall.send(self.accuser, chain.panel.conclude(filed.charge))
         state = chain.panel.case_of(filed.case_id)
         assert state.stage == CaseStage.CLOSED
         return state.result
+
+    def _appealed(self, filed: CaseFiled, place: Place) -> None:
+        """The accuser asks the larger jury, of whom as many lie as before."""
+        hall, chain = self.hall, self.room.contracts
+        bond = 2 * chain.panel_terms.bond()
+        hall.send(self.accuser, chain.token.approve(chain.panel.address, bond))
+        hall.send(self.accuser, chain.panel.appeal(filed.charge))
+        jury = chain.panel.case_of(filed.case_id).jury
+        members = hall.seat(jury)
+        late = self.liars
+        answers = {
+            key: (blindly if key in late else honestly)(place.answer)
+            for key in map(key_of, members)
+        }
+        hall.commit(jury, answers)
+        hall.reveal(jury, answers)
+        hall.send(self.accuser, chain.panel.decide(filed.charge))
 
 
 @contextmanager

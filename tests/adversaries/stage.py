@@ -29,6 +29,7 @@ from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.verifier import Verifier
 from node.inference.window import FixedWindow
+from node.journal import StoredVoucher
 from node.network.errors import NetworkError
 from node.network.memory import run_deterministically
 from node.network.messages import Role
@@ -46,7 +47,7 @@ from settlement.draws import BatchEvidence
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations
 from settlement.payments import Dues, cost, dues
-from settlement.records import Mode
+from settlement.records import Lane, Mode, Voucher
 from settlement.round_faults import round_faults
 
 PATIENCE = 400.0  # simulated seconds
@@ -96,6 +97,7 @@ class Rerun:
         sealed: by round, the salts and fingerprints that V has behind its leaves, as it opens them
             to who is drawn.
         batch: the client's evidence of the session's last voucher, if it has one.
+        earlier: the lane's older vouchers with all signatures, and their evidence.
     """
 
     served: Any
@@ -103,6 +105,7 @@ class Rerun:
     drafts: tuple[Difference, ...]
     sealed: list[Private]
     batch: BatchEvidence | None
+    earlier: list[tuple[StoredVoucher, BatchEvidence]]
 
     @property
     def prints(self) -> list[bytes]:
@@ -128,6 +131,7 @@ class Played:
     redrafted: int = 0  # drafts that are not the registered model's, rejection mode
     farthest: int = 0  # of V's fingerprints from those of a second run
     stale: int = 0  # frames that the honest verifier dropped
+    signed: int = 0  # output tokens that the client has signed for
     served_cost: int = 0  # what the client must hold for all that V has served, fee included
 
     @property
@@ -343,6 +347,10 @@ async def _look(played: Played, scene: Scene) -> None:
         if "verifier" in name:
             played.stale += node.metrics.counters["stale_drafts"]
     played.served_cost = _served_cost(played)
+    signed: dict[bytes, int] = {}
+    for row in played.nodes["client"].journal.vouchers():
+        signed[row.lane] = max(signed.get(row.lane, 0), Voucher.from_wire(row.voucher).output)
+    played.signed = sum(signed.values())
     for served in played.sessions:
         if served.rounds:
             played.reruns.append(_rerun(played, served))
@@ -365,7 +373,20 @@ def _rerun(played: Played, served: Any) -> Rerun:
     sealed = [Private.from_wire(row.private) for row in rows]
     room = EvidenceRoom(played.nodes["client"].journal, lanes.DOMAIN)
     batch = room.batch(served.payment.voucher.root) if served.payment else None
-    return Rerun(served, findings, drafts, sealed, batch)
+    earlier = _earlier(played, room, terms.order.lane)
+    return Rerun(served, findings, drafts, sealed, batch, earlier)
+
+
+def _earlier(
+    played: Played, room: EvidenceRoom, lane: Lane
+) -> list[tuple[StoredVoucher, BatchEvidence]]:
+    rows = played.nodes["client"].journal.vouchers(lane.id)
+    pairs = [(row, room.batch(Voucher.from_wire(row.voucher).root)) for row in rows[:-1]]
+    return [
+        (row, batch)
+        for row, batch in pairs
+        if batch is not None and row.client and row.verifier and row.drafter
+    ]
 
 
 def _served_cost(played: Played) -> int:
