@@ -4,11 +4,11 @@
 
 Each is a small change to an honest role or to its model (tests/adversaries); it meets honest
 parties on the in-memory network, with real records, signatures, journals and checks. Without
-`--court`, `found` and a fault's number mean that the honest parties hold what FaultCourt or a panel
-takes. With it there is a chain with every contract: what FaultCourt judges is filed and proven, what
-a second run finds goes before a panel of drawn jurors, and those who lie to the contracts themselves
-(auditors, silent verifiers, replayed and invented vouchers) are played too. Exits 1 if anything is
-not caught or anyone honest is accused or slashed.
+`--court`, `found` and a fault's number mean that the honest parties hold what FaultCourt or a
+panel takes. With it there is a chain with every contract: what FaultCourt judges is filed and
+proven, what a second run finds goes before a panel of drawn jurors, and those who lie to the
+contracts themselves (auditors, silent verifiers, replayed and invented vouchers) are played too.
+Exits 1 if anything is not caught or anyone honest is accused or slashed.
 """
 
 from __future__ import annotations
