@@ -68,7 +68,7 @@ class _Element:
 
     def fits(self, value: Any) -> bool:
         """Whether `value` is of this type, quickly; where not, `fault` says why."""
-        if type(value) is not self.kind:
+        if value.__class__ is not self.kind:
             return False
         if self.kind is bytes:
             return len(value) == self.size
