@@ -68,11 +68,12 @@ class _Element:
 
     def fits(self, value: Any) -> bool:
         """Whether `value` is of this type, quickly; where not, `fault` says why."""
-        if value.__class__ is not self.kind:
+        kind: Any = self.kind
+        if type(value) is not kind:
             return False
-        if self.kind is bytes:
+        if kind is bytes:
             return len(value) == self.size
-        return self.kind is bool or self.low <= value <= self.high
+        return kind is bool or self.low <= value <= self.high
 
     def fault(self, value: Any) -> str | None:
         """Why `value` is not of this type, or None."""
