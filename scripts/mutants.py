@@ -150,6 +150,20 @@ MUTANTS: Final = (
         "            session.terms,\n            base + (base > 0),\n",
         "test_engine_trajectory.py::test_text_equals_plain_decoding",
     ),
+    Mutant(
+        "noise-bounded-too-low",
+        _ENGINE + "choice.py",
+        "            largest.append((1 << 64) - 1 - (least << 32))",
+        "            largest.append((1 << 64) - 1 - min(least << 33, (1 << 64) - 1))",
+        "test_choice.py::test_no_noise_of_a_class_exceeds_its_bound",
+    ),
+    Mutant(
+        "equal-scores-to-the-highest-id",
+        _ENGINE + "choice.c",
+        "(sum == most && first + i < at_best)",
+        "(sum == most && first + i > at_best)",
+        "test_choice.py::test_ties_go_to_the_lowest_id",
+    ),
     # Ends of an output.
     Mutant(
         "eos-inside-the-window-passed-over",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from node.inference import sampling
+from node.inference.choice import Columns
 from node.inference.drafter import DraftSession, Step
 from node.inference.model import LanguageModel, Span, check_tokens
 from node.inference.params import History, SamplingParams
@@ -16,8 +17,7 @@ from node.inference.proposal import DraftCoin
 from settlement.acceptance import greedy_argmax
 from settlement.coins import draw_coin
 from settlement.masses import kept_list, masses_from_probabilities
-from settlement.noise import SCORE_LIMIT, coupled_argmax
-from settlement.records import MAX_KEPT, MAX_TOP, NO_CUTOFF, Mode
+from settlement.records import MAX_KEPT, MAX_TOP, Mode
 
 
 class ModelDrafter:
@@ -47,8 +47,7 @@ class ModelDrafter:
         if model.head_ids is not None:
             self.columns = np.full(max(model.vocab_size, self.vocab_size), -1, np.int64)
             self.columns[self.ids] = np.arange(len(self.ids))
-            #: where the head has a column, over the target's vocabulary
-            self.covered = self.columns[: self.vocab_size] >= 0
+        self.choice = Columns(self.ids, self.vocab_size)
 
     def open(
         self,
@@ -130,7 +129,9 @@ class ModelDraftSession(DraftSession):
         if params.mode == Mode.GREEDY:
             token = int(drafter.ids[greedy_argmax(scores[0].cpu().numpy())])
         elif params.mode == Mode.COUPLED:
-            token = self._coupled(scores[0].cpu().numpy(), int(cutoff[0]), position)
+            # The target's rule on the draft's scores: same noise, by token id.
+            table = scores[0].cpu().numpy()
+            token = drafter.choice.argmax(table, self.seed, position, int(cutoff[0]))
         else:
             assert coin is not None
             kept, token = self._draw(scores, cutoff, position, coin)
@@ -141,19 +142,6 @@ class ModelDraftSession(DraftSession):
         surprisal = sampling.surprisals(logits, [column])[0]
         order = np.argsort(-scores[0].cpu().numpy(), kind="stable")[:MAX_TOP]
         return Step(token, kept, surprisal, tuple(int(t) for t in drafter.ids[order]))
-
-    def _coupled(self, scores: np.ndarray, cutoff: int, position: int) -> int:
-        """The target's rule on the draft's scores: same noise, by token id."""
-        drafter = self._drafter
-        kept = None if cutoff == NO_CUTOFF else scores >= cutoff
-        if drafter.columns is not None:
-            spread = np.full(drafter.vocab_size, -SCORE_LIMIT, np.int64)
-            spread[drafter.ids] = scores
-            allowed = drafter.covered if kept is None else drafter.covered.copy()
-            if kept is not None:
-                allowed[drafter.ids] = kept
-            scores, kept = spread, allowed
-        return coupled_argmax(scores, self.seed, position, kept)[0]
 
     def _draw(
         self, scores: torch.Tensor, cutoff: torch.Tensor, position: int, coin: DraftCoin

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from node.inference import sampling
+from node.inference import choice, sampling
 from node.inference.params import History, SamplingParams
+from settlement import noise
 from settlement.acceptance import ScoreRow
 from settlement.masses import UInt64s, masses_from_probabilities
-from settlement.noise import coupled_argmax
 from settlement.records import NO_CUTOFF, Mode
 
 
@@ -25,6 +25,11 @@ class ModelRow(ScoreRow):
     """
 
     logits: torch.Tensor | None = None
+
+    def choose(self, mode: Mode, seed: bytes, position: int) -> tuple[int, int]:
+        if mode == Mode.GREEDY:
+            return super().choose(mode, seed, position)
+        return choice.coupled_argmax(self.scores, seed, position, self.cutoff)
 
     def masses(self) -> UInt64s:
         scores = torch.from_numpy(self.scores)[None]
@@ -54,7 +59,7 @@ class ModelRow(ScoreRow):
             return 1 << 62
         if mode == Mode.GREEDY:
             return score - int(self.scores[others].max())
-        return score - coupled_argmax(self.scores, seed, position, others)[1]
+        return score - noise.coupled_argmax(self.scores, seed, position, others)[1]
 
 
 def target_rows(
