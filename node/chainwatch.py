@@ -146,11 +146,17 @@ class ChainWatch:
         self._lanes[lane.id] = view
         return view
 
-    async def staked(self, operator: bytes, role: int) -> int:
-        """The operator's active stake in that role, by its number on the network. Raises
-        ChainUnavailable."""
+    async def cover(self, operator: bytes, role: int, token: bytes) -> int:
         on_chain = Role[messages.Role(role).name]
-        return (await self._now(self.contracts.vault.stake_of, operator, on_chain)).active
+        return await self._now(self._cover, operator, on_chain, token)
+
+    def _cover(self, operator: bytes, role: Role, token: bytes) -> int:
+        """LaneEscrow's own arithmetic (`PaymentRule.roomDown`). Asked and not sent, the vault's
+        `cover` counts as free what has been locked long enough, whether it was released or not."""
+        escrow = self.contracts.escrow
+        _account, lockable, _whole = self.contracts.vault.view("cover", operator, int(role))
+        rate_q32 = escrow.stake_price_q32(token) * escrow.parameters().lock_factor
+        return (int(lockable) << 32) // rate_q32 if rate_q32 else 0
 
     async def _now(self, call: Callable[..., T], *args: Any) -> T:
         """Asks the chain in a thread, which is left behind if no answer comes in time."""

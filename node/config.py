@@ -105,6 +105,9 @@ class LimitConfig:
     round_seconds: float = 60.0
     resume_seconds: float = 20.0
     order_seconds: int = 3600
+    # A client's: how many times what a payee can earn by an order its free stake must cover, at the
+    # contracts' lock factor. 0: any free stake will do.
+    stake_cover: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -314,19 +315,30 @@ class ClientRole:
         drafters = ranked(self.directory.drafters(target), plan.drafter)
         return [(d, v) for v in verifiers for d in drafters]
 
-    async def _check_party(self, role: str, party: Party, most: int) -> None:
-        """SessionFault for one that asks too much, or that a lie would cost nothing."""
-        if party.offer.price > most:
+    async def _check_party(self, role: str, party: Party, tokens: int, token: bytes) -> None:
+        """SessionFault for one that asks too much, or that a lie about `tokens` tokens of output
+        would cost less than what the contracts hold against what it can earn by them."""
+        limits, highest = self.node.limits, getattr(self.node.prices, PRICED[role])
+        if party.offer.price > highest:
             raise SessionFault(
-                role, f"asks a price above price.{PRICED[role]} = {most}", party.offer.price
+                role, f"asks a price above price.{PRICED[role]} = {highest}", party.offer.price
             )
         try:
-            stake = await self.node.chain.staked(party.operator, STAKED[role])
+            cover = await self.node.chain.cover(party.operator, STAKED[role], token)
         except ChainUnavailable as error:
             raise SessionFault(role, f"its stake cannot be read: {error}") from error
-        if stake <= 0:
+        if cover <= 0:
             self._avoid[party.operator] = self.node.clock() + 60
-            raise SessionFault(role, "has no stake", party.operator.hex())
+            raise SessionFault(role, "has no stake that is free", party.operator.hex())
+        earns = party.offer.price * tokens
+        if cover < earns * Fraction(limits.stake_cover):
+            raise SessionFault(
+                role,
+                f"its free stake covers payments of {cover} token units, the order can come to "
+                f"{earns} and limit.stake_cover is {limits.stake_cover:g}: ask for fewer tokens, "
+                "or for a party with more stake",
+                party.operator.hex(),
+            )
 
     async def _agree(
         self,
@@ -338,8 +350,9 @@ class ClientRole:
     ) -> tuple[Served, tuple[bytes, bytes]]:
         """Quote, order, seed, start: each step signed and journalled before it is sent."""
         node, d, v = self.node, drafter.operator, verifier.operator
-        await self._check_party("verifier", verifier, node.prices.output)
-        await self._check_party("drafter", drafter, node.prices.accepted)
+        tokens = plan.template.max_tokens - (before.state.position if before else 0)
+        for role, party in (("verifier", verifier), ("drafter", drafter)):
+            await self._check_party(role, party, tokens, plan.template.token)
         request_id = plan.template.request_id
         parent = before.terms.order.session_id if before else ZERO32
         wanted = QuoteRequest(request_id, parent, plan.template.max_tokens)

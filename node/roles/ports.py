@@ -59,9 +59,10 @@ class ChainView(Protocol):
         """Reads the lane now. Raises ChainUnavailable when the chain does not answer."""
         ...
 
-    async def staked(self, operator: bytes, role: int) -> int:
-        """The operator's active stake in a role (`network.messages.Role`), in stake units. Raises
-        ChainUnavailable."""
+    async def cover(self, operator: bytes, role: int, token: bytes) -> int:
+        """The most that the operator's free stake in a role (`network.messages.Role`) lets it be
+        paid now, in units of `token`: free active stake over what the contracts lock behind each
+        unit paid. Zero without stake. Raises ChainUnavailable."""
         ...
 
 

@@ -7,11 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 from deployment import TOKEN, Book, Parties, deploy_devnet, fresh_position, open_lane
 
+from node.chainwatch import ChainWatch
+from node.config import ChainConfig
+from node.network import messages
 from settlement.chain.anvil import Anvil
+from settlement.chain.contracts import Role
 from settlement.chain.lanes import Position, SignedVoucher
 from settlement.chain.send_journal import Mined
+from settlement.payments import LOCK_FACTOR
 from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler
 
 
@@ -76,3 +82,28 @@ def test_the_plan_is_carried_out_and_stale_positions_are_named(
     assert contracts.rpc.transaction_count(parties.verifier.address) == sent
     done = settle(settler, as_open(parties, stale.signed, here))
     assert isinstance(done, Mined)
+
+
+async def test_a_node_knows_what_an_operator_can_still_be_paid(
+    parties: Parties, tmp_path: Path
+) -> None:
+    """What a client asks before it orders is what the escrow would pay at most: so many payments as
+    the stake that no earlier one has locked stands behind."""
+    contracts, lane = parties.contracts, parties.lane
+    config = ChainConfig(contracts.rpc.url, tmp_path / "book.json")
+    watch = ChainWatch(contracts, config, tmp_path, 0, structlog.get_logger())
+    position = fresh_position(contracts, 1)
+    parties.client.send("epoch", contracts.escrow.open_epoch(lane))
+    state = contracts.vault.stake_of(lane.verifier, Role.VERIFIER)
+    before = await watch.cover(lane.verifier, messages.Role.VERIFIER, lane.token)
+    assert before == (state.active - state.locked) // LOCK_FACTOR
+    book = Book(lane, epoch=1)
+    book.serve("c", output=50)
+    settler = Settler(contracts, parties.verifier, SettlePolicy())
+    assert isinstance(settle(settler, as_open(parties, book.sign(contracts), position)), Mined)
+    after = await watch.cover(lane.verifier, messages.Role.VERIFIER, lane.token)
+    assert after == before - 50 * TOKEN // 50
+    # Not of that role, of nobody, in no such token.
+    assert await watch.cover(lane.verifier, messages.Role.AUDITOR, lane.token) == 0
+    assert await watch.cover(b"\x99" * 20, messages.Role.VERIFIER, lane.token) == 0
+    assert await watch.cover(lane.verifier, messages.Role.VERIFIER, b"\x98" * 20) == 0

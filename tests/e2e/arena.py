@@ -47,7 +47,7 @@ class TableChain:
     def __init__(self, reserve: int = 10**30) -> None:
         self.reserve = reserve
         self.views: dict[bytes, LaneView] = {}
-        self.unstaked: set[tuple[bytes, int]] = set()  # (operator, role); all others are staked
+        self.covers: dict[tuple[bytes, int], int] = {}  # by (operator, role); of others, plenty
 
     def lane(self, lane: Lane) -> LaneView:
         return self.views.get(lane.id, LaneView(self.reserve))
@@ -56,9 +56,10 @@ class TableChain:
         await trio.lowlevel.checkpoint()
         return self.lane(lane)
 
-    async def staked(self, operator: bytes, role: int) -> int:
+    async def cover(self, operator: bytes, role: int, token: bytes) -> int:
         await trio.lowlevel.checkpoint()
-        return 0 if (operator, int(role)) in self.unstaked else 10**30
+        assert token == TOKEN
+        return self.covers.get((operator, int(role)), 10**30)
 
 
 class Letters:

@@ -327,13 +327,37 @@ def test_a_party_without_stake_is_not_asked() -> None:
         notes.append(event.get("note", ""))
 
     async def main() -> None:
-        arena.chain.unstaked.add((arena.seat("verifier").address, int(Role.VERIFIER)))
+        arena.chain.covers[arena.seat("verifier").address, int(Role.VERIFIER)] = 0
         with pytest.raises(NoParties, match="no stake"):
             await serve(arena, arena.plan(), emit)
-        arena.chain.unstaked.clear()
 
     run_deterministically(80, main)
     assert any("no stake" in note for note in notes)
+
+
+@pytest.mark.parametrize("role", ["drafter", "verifier"])
+def test_a_party_whose_stake_does_not_cover_the_order_is_not_asked(role: str) -> None:
+    """Were any stake enough, a lie could cost less than it earns."""
+    arena = Arena(seed=84)
+    price = {"drafter": 3, "verifier": 11}[role]
+    where = (arena.seat(role).address, int(Role[role.upper()]))
+
+    async def tried(plan: Plan, cover: int, factor: float) -> Outcome:
+        arena.chain.covers[where] = cover
+        arena.limits = replace(arena.limits, stake_cover=factor)
+        arena.drafters.clear()
+        arena.verifiers.clear()
+        return await serve(arena, plan)
+
+    async def main() -> None:
+        most = price * 12
+        for cover, factor in ((most - 1, 1.0), (2 * most, 2.5)):
+            with pytest.raises(NoParties, match=f"{role}: its free stake covers payments"):
+                await tried(arena.plan(max_tokens=12), cover, factor)
+        await tried(arena.plan(max_tokens=12), most, 1.0)
+        await tried(arena.plan(max_tokens=12), 1, 0.0)
+
+    run_deterministically(84, main)
 
 
 def test_the_text_is_the_targets() -> None:
