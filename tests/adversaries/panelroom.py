@@ -44,7 +44,7 @@ TARGET, DRAFT = (
 # Phases that no slow machine misses; the test moves the clock where it is done with one.
 PARAMETERS = replace(
     DEVNET,
-    times=replace(DEVNET.times, evidence=3_600, panel=2_000, appeal=4_000, unbonding=10_000),
+    times=replace(DEVNET.times, evidence=100_000, panel=2_000, appeal=4_000, unbonding=120_000),
     panel=replace(DEVNET.panel, spans=JurySpans(400, 400, 400, 400), appeal_window=400),
     audits=replace(DEVNET.audits, spans=JurySpans(400, 400, 400, 400)),
 )

@@ -340,7 +340,7 @@ async def _look(played: Played, scene: Scene) -> None:
         proof.key: proof
         for name, node in played.nodes.items()
         if name not in scene.crooked
-        for proof in _proven(node)
+        for proof in proven(node)
     }
     played.proofs = tuple(found.values())
     for name, node in played.nodes.items():
@@ -399,7 +399,7 @@ def _served_cost(played: Played) -> int:
     return cost(total)
 
 
-def _proven(node: Node) -> list[Fault]:
+def proven(node: Node) -> list[Fault]:
     """Everything that this node kept and a contract can judge: what its watcher makes challenges of
     (node/watching.py)."""
     room = EvidenceRoom(node.journal, lanes.DOMAIN)
