@@ -8,6 +8,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 import node.commands
 from node.commands import CommandError
@@ -32,13 +33,24 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="verdraft",
         description="Speculative decoding between operators who do not trust each other.",
+        epilog="Try `verdraft devnet --tiny` first: a chain, contracts and all nodes on this "
+        "machine, from an order to a settled answer. Each command explains itself with --help; the "
+        "operator's guide is docs/operator.md.",
     )
+    parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in sorted(pkgutil.iter_modules(node.commands.__path__), key=lambda info: info.name):
         if not module.name.startswith("_"):
             found = importlib.import_module(f"node.commands.{module.name}")
             found.add_parser(subparsers)
     return parser
+
+
+def _version() -> str:
+    try:
+        return f"verdraft {metadata.version('verdraft')}"
+    except metadata.PackageNotFoundError:
+        return "verdraft, not installed"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,22 +20,52 @@ _PROBABILITIES = ("≥0.9", "≥0.6", "≥0.3", "<0.3")
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    family = subparsers.add_parser("claim", help="promise acceptance rates, or look at a promise")
+    family = subparsers.add_parser(
+        "claim",
+        help="promise acceptance rates, or look at a promise",
+        description="A drafter's promise of how often its drafts are accepted, in sixteen buckets. "
+        "Everybody's watcher tests it after each settlement, for ever: promise less than you "
+        "measured.",
+    )
     actions = family.add_subparsers(title="actions", metavar="ACTION", required=True)
-    publish = actions.add_parser("publish", help="publish a claim of this drafter")
-    publish.add_argument("--target", type=hash_argument, required=True, help="target model id")
-    publish.add_argument(
-        "--draft", type=hash_argument, default=ZERO32, help="draft model id (default: no model)"
+    publish = actions.add_parser(
+        "publish",
+        help="publish a claim of this drafter",
+        description="Puts the claim on chain; its id goes into `model.claim` of the drafter's "
+        "configuration, and clients deposit for it.",
+        epilog="example: verdraft claim publish --target 0xTARGETID --draft 0xDRAFTID --rates 60",
     )
     publish.add_argument(
-        "--mode", choices=[mode.name.lower() for mode in Mode], default=Mode.COUPLED.name.lower()
+        "--target",
+        type=hash_argument,
+        required=True,
+        metavar="ID",
+        help="target model id (`verdraft model id`)",
     )
     publish.add_argument(
-        "--max-temperature", type=float, default=1.0, help="served up to (default: %(default)g)"
+        "--draft",
+        type=hash_argument,
+        default=ZERO32,
+        metavar="ID",
+        help="draft model id (default: no model, n-grams)",
+    )
+    publish.add_argument(
+        "--mode",
+        choices=[mode.name.lower() for mode in Mode],
+        default=Mode.COUPLED.name.lower(),
+        help="acceptance rule that is promised for (default: %(default)s)",
+    )
+    publish.add_argument(
+        "--max-temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="served up to (default: %(default)g)",
     )
     publish.add_argument(
         "--rates",
         required=True,
+        metavar="PERCENT[,…]",
         help="percent, 6 to 99: one for all buckets, or sixteen separated by commas "
         "(output position <16, <64, <256, ≥256; in each the target's top probability "
         "≥0.9, ≥0.6, ≥0.3, <0.3)",
@@ -43,7 +73,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     publish.set_defaults(run=_publish)
     add_options(publish)
     show = actions.add_parser("show", help="show a claim as it stands on chain")
-    show.add_argument("claim", type=hash_argument, help="claim id")
+    show.add_argument("claim", type=hash_argument, metavar="ID", help="claim id")
     show.set_defaults(run=_show)
     add_chain_options(show)
     add_json(show)

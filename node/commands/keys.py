@@ -14,11 +14,26 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    family = subparsers.add_parser("keys", help="make or show the operator key")
+    family = subparsers.add_parser(
+        "keys",
+        help="make or show the operator key",
+        description="One secp256k1 key signs a node's records, pays its gas and is its libp2p "
+        "identity. It lies in a Web3 keystore V3 file, under a password.",
+    )
     actions = family.add_subparsers(title="actions", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="make a key in a new keystore file")
+    new = actions.add_parser(
+        "new",
+        help="make a key in a new keystore file",
+        description="Never overwrites a file. Keep the keystore and its password apart from each "
+        "other: whoever has both can sign faults that cost the stake.",
+        epilog="example: verdraft keys new --keystore keys/verifier.json",
+    )
     new.set_defaults(run=_new)
-    show = actions.add_parser("show", help="show the address and the peer id of a key")
+    show = actions.add_parser(
+        "show",
+        help="show the address and the peer id of a key",
+        description="The peer id is what others write at the end of this node's address.",
+    )
     show.set_defaults(run=_show)
     for parser in (new, show):
         add_key_options(parser)

@@ -1,4 +1,4 @@
-"""`verdraft model id|register`: what a model is called on chain, and making it known there."""
+"""`verdraft model id|register|serve`: what a model is called on chain, and who serves it there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from node.commands import CommandError
 from node.commands._console import Console, add_json, hex_of
-from node.commands._wallet import add_options, open_wallet
+from node.commands._wallet import add_options, add_role, open_wallet, role_named
 from settlement.records import Manifest
 
 
@@ -29,6 +29,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_model(register)
     add_options(register)
     register.set_defaults(run=_register)
+    serve = actions.add_parser(
+        "serve",
+        help="say which models a stake serves",
+        description="Adds a registered model to those that this account's stake serves in a role, "
+        "or takes it out. Auditors are drawn by the models that they serve.",
+    )
+    _add_model(serve)
+    add_role(serve)
+    serve.add_argument("--stop", action="store_true", help="take the model out")
+    add_options(serve)
+    serve.set_defaults(run=_serve)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -80,4 +91,26 @@ def _register(args: argparse.Namespace) -> None:
         wallet.console.result(
             {**facts, "registered": "now", "transaction": hex_of(mined.hash)},
             [f"registered {facts['model_id']}"],
+        )
+
+
+def _serve(args: argparse.Namespace) -> None:
+    manifest = _manifest(args, Console(args.json))
+    with open_wallet(args) as wallet:
+        vault, role, model = wallet.contracts.vault, role_named(args.role), manifest.model_id
+        account, wanted = wallet.require_account(), not args.stop
+        facts = {"model_id": hex_of(model), "role": args.role, "served": wanted}
+        if vault.serves(account, role, model) == wanted:
+            state = "served" if wanted else "not served"
+            wallet.console.result({**facts, "changed": False}, [f"{state} already"])
+            return
+        if wanted and not wallet.contracts.registry.is_registered(model):
+            raise CommandError(
+                f"{hex_of(model)} is not registered: `verdraft model register` does it"
+            )
+        mined = wallet.send("serve", vault.set_model(account, role, model, wanted))
+        verb = "serves" if wanted else "no longer serves"
+        wallet.console.result(
+            {**facts, "changed": True, "transaction": hex_of(mined.hash)},
+            [f"{hex_of(account)} {verb} {hex_of(model)} as {args.role}"],
         )

@@ -12,7 +12,12 @@ from node.commands._console import Console, add_json
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("receipt", help="check a receipt")
+    parser = subparsers.add_parser(
+        "receipt",
+        help="check a receipt",
+        description="A client node writes one JSON file per request: what was ordered, said, "
+        "counted and signed for. It contains the prompt.",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verify = commands.add_parser(
         "verify",

@@ -14,12 +14,13 @@ from node.commands._console import (
     show_time,
 )
 from node.commands._wallet import (
+    ROLES,
     add_chain_options,
     add_key_options,
     connect,
+    role_named,
     send_journal_path,
 )
-from node.commands.money import ROLES, role_named
 from node.keys import keystore_address
 from settlement.hashing import ZERO_ADDRESS
 
@@ -30,8 +31,18 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("status", help="show balances, stakes, payouts, open sends")
-    parser.add_argument("--address", type=address_argument, help="instead of the keystore's")
+    parser = subparsers.add_parser(
+        "status",
+        help="show balances, stakes, payouts, open sends",
+        description="What an account has where: coin for gas, tokens, what is payable, stakes with "
+        "what is locked and unbonding, and transactions that are still watched. Needs no password.",
+    )
+    parser.add_argument(
+        "--address",
+        type=address_argument,
+        metavar="ADDRESS",
+        help="whose account (default: the keystore's)",
+    )
     parser.set_defaults(run=_status)
     add_chain_options(parser)
     add_key_options(parser)

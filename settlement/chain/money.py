@@ -130,6 +130,21 @@ class StakeVault(Owned):
         """Whether a slash under that name was carried out."""
         return bool(self.view("punished", fault))
 
+    def slice_length(self) -> int:
+        """Seconds; locks, draws and vesting are counted by slice."""
+        return int(self.view("sliceLength"))
+
+    def slice_of(self, timestamp: int) -> int:
+        return int(self.view("sliceOf", timestamp))
+
+    def slice_start(self, slice_: int) -> int:
+        """Unix seconds from which `slice_of` gives this slice."""
+        return (slice_ - 1) * self.slice_length()
+
+    def vesting_of(self, who: bytes, slice_: int) -> int:
+        """Shares of slashes that `who` may claim when that slice has begun."""
+        return int(self.view("vestingOf", who, slice_))
+
     def clock(self) -> bytes:
         """Whose spans `panel` and `appeal` must have room for; zero for none."""
         return bytes(self.view("clock"))
@@ -161,6 +176,10 @@ class StakeVault(Owned):
 
     def release_locks(self, key: bytes, role: Role, limit: int) -> Call:
         return self.transact("releaseLocks", key, int(role), limit)
+
+    def claim_vested(self, who: bytes, slices: Sequence[int]) -> Call:
+        """Pays `who`, or its beneficiary, whoever calls."""
+        return self.transact("claimVested", who, list(slices))
 
     def propose_key(self, account: bytes, key: bytes) -> Call:
         return self.transact("proposeKey", account, key)

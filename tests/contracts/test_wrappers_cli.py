@@ -16,7 +16,7 @@ from deployment import OWNER, TOKEN, make_sender
 from node.cli import main
 from node.keys import OperatorKey, write_keystore
 from settlement.chain.anvil import Anvil
-from settlement.chain.contracts import Contracts
+from settlement.chain.contracts import Contracts, Role
 from settlement.chain.deploy import connect
 from settlement.chain.paths import ROOT
 from settlement.chain.rpc import Rpc
@@ -228,3 +228,64 @@ def test_the_status_of_any_address_needs_no_key(
     said = capsys.readouterr().out
     assert "stake     none" in said
     assert "0 VDT" in said
+
+
+def test_a_lane_is_looked_at_thawed_kept_and_begun_anew(
+    anvil: Anvil, contracts: Contracts, client: Shell, drafter: Shell
+) -> None:
+    me, him = ("0x" + address_of_key(KEYS[n]).hex() for n in (0, 1))
+    lane = ("--drafter", him, "--verifier", "0x" + "0e" * 20)
+    assert "`verdraft deposit` does it" in client.refused("lane", "show", *lane)
+    client("deposit", *lane, "--amount", "10")
+    assert "nothing of lane" in client.refused("lane", "keep", *lane)
+    client("withdraw", "reserve", *lane, "--amount", "4")
+    shown = client("lane", "show", *lane)
+    assert (shown["reserve"], shown["thawing"]) == (str(10 * TOKEN), str(4 * TOKEN))
+    assert client("lane", "keep", *lane)["thawing"] == "0"
+    # Any party may begin a new epoch; a stranger is told so before it costs gas.
+    assert "no party of this lane" in drafter.refused(
+        *("lane", "epoch", "--client", me, "--drafter", me, "--verifier", me)
+    )
+    opened = drafter("lane", "epoch", *lane, "--client", me)
+    assert (opened["before"], opened["epoch"]) == (0, 1)
+    assert client("lane", "show", *lane)["epoch"] == 1
+    assert "only the client" in drafter.refused("withdraw", "reserve", *lane, "--client", me)
+
+
+@pytest.mark.slow
+def test_a_stake_says_which_models_it_serves(
+    contracts: Contracts, drafter: Shell, tmp_path: Path
+) -> None:
+    serve = ("model", "serve", "tiny-draft", "--role", "drafter")
+    assert "has no stake here" in drafter.refused(*serve)
+    drafter("stake", "--role", "drafter", "--amount", "5", "--beneficiary", BENEFICIARY)
+    assert "`verdraft model register`" in drafter.refused(*serve)
+    drafter("model", "register", "tiny-draft")
+    served = drafter(*serve)
+    assert served["changed"]
+    account, model = address_of_key(KEYS[1]), bytes.fromhex(served["model_id"][2:])
+    assert contracts.vault.serves(account, Role.DRAFTER, model)
+    assert not drafter(*serve)["changed"]
+    assert drafter(*serve, "--stop")["changed"]
+    assert not contracts.vault.serves(account, Role.DRAFTER, model)
+
+
+@pytest.mark.slow
+def test_shares_of_a_slash_come_out_when_they_have_vested(
+    anvil: Anvil, contracts: Contracts, client: Shell, drafter: Shell, tmp_path: Path
+) -> None:
+    """The owner names itself a judge and slashes the drafter, in the client's name."""
+    assert "no shares of slashes" in client.refused("withdraw", "rewards")
+    drafter("stake", "--role", "drafter", "--amount", "100", "--beneficiary", BENEFICIARY)
+    owner = make_sender(contracts.rpc, OWNER, tmp_path / "judge.sqlite", contracts)
+    owner.send("judge", contracts.vault.set_slasher(owner.address, True))
+    accused, client_key = address_of_key(KEYS[1]), address_of_key(KEYS[0])
+    slash = (accused, int(Role.DRAFTER), 5_000, [], client_key, 5_000, keccak256(b"a fault"))
+    owner.send("slash", contracts.vault.transact("slash", *slash))
+    said = client.refused("withdraw", "rewards")
+    assert "25 VDT are vesting" in said
+    anvil.warp(contracts.vault.times().unbonding + 60)
+    done = client("withdraw", "rewards")
+    assert done["amount"] == str(25 * TOKEN)
+    assert contracts.token.balance_of(address_of_key(KEYS[0])) == 1025 * TOKEN
+    assert "no shares of slashes" in client.refused("withdraw", "rewards")
