@@ -3,8 +3,8 @@
 * settlement imports nothing of node; its pure modules import neither chain, settler nor watcher,
   and no library but NumPy, one keccak and one secp256k1;
 * node.inference and node.network do not import each other, and neither imports the roles;
-* settler, watcher, challenges and settlement.chain are imported only by roles, daemon, cli, devnet
-  and scripts (and by each other).
+* the shell (SHELL: settler, watchers, challenges and settlement.chain) is imported only by roles,
+  daemon, cli, devnet and scripts (and by itself).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ SHELL = (
     "settlement.settler",
     "settlement.watcher",
     "settlement.challenges",
+    "settlement.claim_watch",
     "settlement.panel_watch",
 )
 # Named one by one, so that a new user of the chain has to be argued for here.
