@@ -67,11 +67,16 @@ class Wish:
 
 def read_wish(data: Mapping[str, Any], tokenizer: Tokenizer, config: NodeConfig) -> Wish:
     """Checks a request. Raises RequestError for anything out of type, range or place."""
+    try:
+        # JSON may write half of a surrogate pair, which no encoding of text holds.
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"a string is no text: {error.reason}") from error
     unknown = sorted(set(data) - _KNOWN)
     if unknown:
         raise RequestError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
     mode = data.get("mode", "coupled")
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise RequestError(f"mode = {mode!r}: one of {', '.join(MODES)}")
     temperature = _number(data, "temperature", 0.0 if mode == "greedy" else 0.7, 0.0, 16.0)
     if mode == "greedy" and temperature:
