@@ -8,6 +8,7 @@ per committed round, `note` for hand-overs and waits, and at the end `done` or `
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +23,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+
+from node import logs
 
 MAX_BODY: Final = 1 << 20
 MAX_DEPTH: Final = 32
@@ -149,7 +152,13 @@ class _Events(Response):
 
         async def run() -> None:
             async with sink:
-                await self._generate(self._wanted, sink.send)
+                try:
+                    await self._generate(self._wanted, sink.send)
+                except Exception:
+                    # The head is out: all that is left is to say it in the stream, and why here.
+                    logs.get("api").exception("generation failed")
+                    reason = "the node failed, and its log says how; ask again"
+                    await sink.send({"type": "error", "error": reason, "kind": "internal"})
 
         async def until_gone() -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -187,6 +196,6 @@ async def run(sock: socket.socket, views: Views) -> None:
     # the second time under whoever has that number by then.
     config.bind = [f"fd://{sock.dup().detach()}"]
     config.accesslog = None
-    config.errorlog = None
+    config.errorlog = logging.getLogger("hypercorn.error")  # tracebacks of failed requests
     config.graceful_timeout = 1.0
     await serve(application(views), config, mode="asgi")  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
+import structlog.testing
 import trio
 
 from node import api
@@ -105,6 +107,24 @@ async def test_settling_is_asked_of_payees_and_not_by_a_web_page() -> None:
         assert len(asked) == 1
     async with served(views()) as client:
         assert (await client.post("/v1/settle")).status_code == 404
+
+
+async def test_a_failure_of_ours_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(wanted: dict[str, Any], emit: api.Emit) -> None:
+        await emit({"type": "round"})
+        raise RuntimeError("a bug")
+
+    broken = api.Views(lambda: 1 // 0, lambda: "", list, fail)  # type: ignore[arg-type, return-value]
+    with structlog.testing.capture_logs() as told:
+        async with served(broken) as client:
+            answer = await client.post("/v1/generate", content=b"{}")
+            first, last = (json.loads(event[6:]) for event in answer.text.split("\n\n")[:2])
+            assert first == {"type": "round"}
+            assert (last["type"], last["kind"]) == ("error", "internal")
+            assert (await client.get("/healthz")).status_code == 500
+            assert (await client.get("/metrics")).status_code == 200
+    assert [(line["event"], line["log_level"]) for line in told] == [("generation failed", "error")]
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("who", ["reader", "server"])
