@@ -31,11 +31,15 @@ class EvidenceRoom:
         self._domain = domain
 
     def batch(self, root: bytes) -> BatchEvidence | None:
-        """The rounds under `root`, or None when no voucher of it is known here."""
+        """The rounds under `root`, or None when no voucher of it is known here, or what it goes on
+        from cannot be opened any more."""
         row = self._journal.voucher_of_root(root)
         if row is None:
             return None
         voucher = Voucher.from_wire(row.voucher)
+        base = self._settled(voucher.base_root)
+        if base is None and voucher.base_root != ZERO32:
+            return None
         rounds = self._rounds(row)
         earlier = {}
         for evidence in rounds:
@@ -43,7 +47,7 @@ class EvidenceRoom:
             before = self.round(*key) if key[1] >= 0 else None
             if before is not None:
                 earlier[key] = before
-        return BatchEvidence(rounds, self._settled(voucher.base_root), earlier)
+        return BatchEvidence(rounds, base, earlier)
 
     def holds(self, root: bytes) -> bool:
         """Whether a voucher of `root` is known here."""
@@ -68,15 +72,22 @@ class EvidenceRoom:
             yield name, Accusation.from_wire(raw)
 
     def _settled(self, root: bytes) -> trees.Settled | None:
-        """The preimage of a root that a voucher here has."""
+        """The preimage of a root that a voucher here has; None where its top is not known and its
+        rounds are no longer held."""
         if root == ZERO32:
             return None
         row = self._journal.voucher_of_root(root)
         if row is None:
             return None
         voucher = Voucher.from_wire(row.voucher)
-        top = trees.SumTree(evidence.record for evidence in self._rounds(row)).top()
-        return trees.Settled(top.hash, voucher.sums, voucher.leaf_count, voucher.base_root)
+        top = row.top
+        if not top:
+            rounds = self._rounds(row)
+            if len(rounds) != voucher.leaf_count:
+                return None
+            top = trees.SumTree(evidence.record for evidence in rounds).top().hash
+        settled = trees.Settled(top, voucher.sums, voucher.leaf_count, voucher.base_root)
+        return settled if settled.root == root else None
 
     def _rounds(self, row: StoredVoucher) -> tuple[RoundEvidence, ...]:
         found = []

@@ -24,7 +24,7 @@ from settlement.schema import Record
 
 R = TypeVar("R", bound=Record)
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 # One statement list per version; a journal of version n runs n+1, n+2, … once each.
 _MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -53,11 +53,12 @@ _MIGRATIONS: Final[tuple[str, ...]] = (
     """,
     "CREATE INDEX sessions_by_id ON sessions (session_id);",
     "CREATE INDEX vouchers_by_root ON vouchers (substr(voucher, 118, 32));",
+    "ALTER TABLE vouchers ADD COLUMN top BLOB NOT NULL DEFAULT x'';",
 )
 _ROOT: Final = "substr(voucher, 118, 32)"  # where a voucher's wire form has its root
 _VOUCHER: Final = (
-    "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, leaves, made "
-    "FROM vouchers "
+    "SELECT lane, epoch, leaf_count, base_root, voucher, client, verifier, drafter, leaves, made, "
+    "top FROM vouchers "
 )
 
 
@@ -103,7 +104,14 @@ class StoredRound:
 
 @dataclass(frozen=True)
 class StoredVoucher:
-    """A voucher with the signatures known so far (empty bytes: not yet)."""
+    """A voucher with the signatures known so far (empty bytes: not yet).
+
+    Attributes:
+        leaves: its rounds, packed (`stored.pack_runs`).
+        made: when it was journalled, unix seconds; set by the journal.
+        top: its tree's top, which with the voucher opens its root when the rounds are long gone;
+            empty in rows of older formats.
+    """
 
     lane: bytes
     epoch: int
@@ -114,7 +122,8 @@ class StoredVoucher:
     verifier: bytes
     drafter: bytes
     leaves: bytes
-    made: float = 0.0  # when it was journalled, unix seconds; set by the journal
+    made: float = 0.0
+    top: bytes = b""
 
 
 class Journal:
@@ -334,7 +343,7 @@ class Journal:
         """Stores a voucher, or adds signatures to the one stored; a signature is never removed."""
         with self._commit("voucher") as db:
             db.execute(
-                "INSERT INTO vouchers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "INSERT INTO vouchers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (lane, epoch, base_root, leaf_count) DO UPDATE SET "
                 "client = CASE WHEN length(client) THEN client ELSE excluded.client END, "
                 "verifier = CASE WHEN length(verifier) THEN verifier ELSE excluded.verifier END, "
@@ -351,6 +360,7 @@ class Journal:
                     row.drafter,
                     row.leaves,
                     self._clock(),
+                    row.top,
                 ),
             )
 
@@ -404,14 +414,17 @@ class Journal:
 
     def prune_vouchers(self, before: float) -> int:
         """Drops vouchers made before that time that a larger one on the same base, no younger and
-        signed by all three, has superseded. Returns how many."""
+        signed by all three, has superseded; never one that another goes on from, whose root its
+        openings need. Returns how many."""
         with self._commit("prune") as db:
             done = db.execute(
                 "DELETE FROM vouchers AS old WHERE made < ?1 AND EXISTS (SELECT 1 FROM vouchers "
                 "AS new WHERE new.lane = old.lane AND new.epoch = old.epoch "
                 "AND new.base_root = old.base_root AND new.leaf_count > old.leaf_count "
                 "AND new.made < ?1 AND length(new.client) AND length(new.verifier) "
-                "AND length(new.drafter))",
+                "AND length(new.drafter)) AND NOT EXISTS (SELECT 1 FROM vouchers AS next "
+                "WHERE next.lane = old.lane AND next.epoch = old.epoch "
+                f"AND next.base_root = {_ROOT.replace('voucher', 'old.voucher')})",
                 (before,),
             )
         return done.rowcount

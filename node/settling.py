@@ -25,7 +25,6 @@ from settlement.chain.errors import ChainError
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.lanes import Link, Position, SignedVoucher, VoucherUnknown, vouchers_in
 from settlement.chain.positions import LaneHistory
-from settlement.chain.rpc import unhex
 from settlement.chain.sender import Sender
 from settlement.records import Domain, Lane, RoundRecord, Voucher
 from settlement.settler import OpenLane, SettleFailed, SettlePolicy, Settler
@@ -80,10 +79,12 @@ class VoucherShelf:
         )
 
     def _top(self, row: StoredVoucher, voucher: Voucher) -> bytes | None:
-        records = self.records(row)
-        if len(records) != voucher.leaf_count:
-            return None
-        top = trees.SumTree(records).top().hash
+        top = row.top
+        if not top:
+            records = self.records(row)
+            if len(records) != voucher.leaf_count:
+                return None
+            top = trees.SumTree(records).top().hash
         root = trees.settled_root(top, voucher.sums, voucher.leaf_count, voucher.base_root)
         return top if root == voucher.root else None
 
@@ -150,6 +151,9 @@ class SettlingDesk:
                 await trio.to_thread.run_sync(self._sender.tend)
             except (ChainError, ChainUnavailable) as error:
                 self._log.warning("not settled", reason=str(error))
+            except Exception:
+                # What came from others, or a fault of ours: the node goes on, and says it.
+                self._log.exception("not settled")
 
     async def settle_due(self) -> None:
         """One look at every lane."""
@@ -160,6 +164,9 @@ class SettlingDesk:
             except ChainError as error:
                 # Of this lane alone, it may be: the others are looked at all the same.
                 self._log.warning("lane not looked at", lane=lane.id.hex(), reason=str(error))
+                continue
+            except Exception:
+                self._log.exception("lane not looked at", lane=lane.id.hex())
                 continue
             if found is not None:
                 open_lanes.append(found)
@@ -233,11 +240,11 @@ class SettlingDesk:
     def _settled_in(self, found: ChainEvent) -> list[tuple[Lane, Voucher]]:
         """The vouchers of the transaction behind a settlement; none when it did not call the
         escrow itself."""
-        escrow, name = self._contracts.escrow, "0x" + found.transaction.hex()
-        sent = self._contracts.rpc.request("eth_getTransactionByHash", name)
-        if sent is None or unhex(sent["to"] or "0x") != escrow.address:
+        escrow = self._contracts.escrow
+        sent = self._contracts.rpc.transaction(found.transaction)
+        if sent is None or sent.to != escrow.address:
             return []
-        return vouchers_in(escrow.interface, unhex(sent["input"]))
+        return vouchers_in(escrow.interface, sent.data)
 
     def _candidate(
         self,

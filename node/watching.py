@@ -8,8 +8,10 @@ challenges and secrets are journalled before anything is sent, and the rest foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 import trio
@@ -17,6 +19,7 @@ import trio
 from node.chainwatch import ChainWatch
 from node.config import ChainConfig, PanelConfig
 from node.evidence import EvidenceRoom
+from node.roles.accusations import Accusation
 from node.roles.ports import Node
 from node.roles.stored import Private
 from node.roles.suspicions import SUSPECT, Suspicion, answer_name, sealed_of
@@ -33,7 +36,6 @@ from settlement.faults import equivocations, find_faults
 from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
 from settlement.round_faults import round_faults
 from settlement.sealing import Text
-from settlement.trees import TreeError
 from settlement.watcher import (
     Action,
     Bond,
@@ -47,6 +49,8 @@ from settlement.watcher import (
 )
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
+LOOK_SECONDS: Final = 60.0  # for what is not this node's own defence, before all is planned anew
+DEFENCE: Final = frozenset({Action.OPEN, Action.ANSWER, Action.ASSERT, Action.UNSEAL})
 BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
 FOUND: Final = "found"  # the journal's name for faults that await their first look
 T = TypeVar("T")
@@ -142,6 +146,7 @@ class WatchDesk:
         self._weighed: set[str] = set()  # accusations that were
         self._told: dict[str, str] = {}  # what was said last of a matter: said once
         self._plan = Plan()
+        self._stopped_at = ""  # the duty that the last look had no time for
         self._steps: list[tuple[Challenge, Step, Duty | None]] = []
 
     async def run(self) -> None:
@@ -156,6 +161,10 @@ class WatchDesk:
                 await trio.to_thread.run_sync(self.look, tuple(self._chain.events))
             except ChainError as error:
                 self._node.log.warning("disputes not looked at", reason=str(error))
+            except Exception:
+                # What came from others, or a fault of ours: the node goes on, and says it.
+                self._node.metrics.count("watch_failed")
+                self._node.log.exception("disputes not looked at")
             with trio.move_on_after(4 * self._config.poll_seconds):
                 await changed.wait()
 
@@ -224,17 +233,33 @@ class WatchDesk:
         judged = PanelWatch(
             self._contracts, self._node.address, mine, self._records, self._panel_policy
         ).plan(events, standing, now)
-        plan.duties[:0] = judged.duties
         plan.lacks += judged.lacks
         key = self._node.address
         tested = self._claims.plan(self._contracts, key, events, standing, now, self._policy)
-        plan.duties += tested.duties
+        defence = judged.duties + [duty for duty in plan.duties if duty.action in DEFENCE]
+        rest = [duty for duty in plan.duties if duty.action not in DEFENCE] + tested.duties
+        plan.duties = defence + rest
         self._plan = plan
         for lack in plan.lacks:
             self._tell_lack(lack)
-        done = sum(self._do(duty) for duty in plan.duties)
+        began = monotonic()
+        done = sum(self._do(duty) for duty in defence)
         self._find(standing, now)
-        return done + self._prove(standing, now)
+        done += self._prove(standing, now)
+        return done + self._do_while(rest, began + LOOK_SECONDS)
+
+    def _do_while(self, duties: Sequence[Duty], until: float) -> int:
+        """Carries out what time allows, from where the last look stopped: anybody can make any
+        number of duties that are nobody's own, and the defence has to come round again."""
+        names = [duty.intent for duty in duties]
+        at = names.index(self._stopped_at) if self._stopped_at in names else 0
+        self._stopped_at, done = "", 0
+        for duty in (*duties[at:], *duties[:at]):
+            if monotonic() >= until:
+                self._stopped_at = duty.intent
+                break
+            done += self._do(duty)
+        return done
 
     def _tell_lack(self, lack: Lack) -> None:
         if self._once(f"lack:{lack.action}:{lack.about}", lack.reason):
@@ -340,6 +365,17 @@ class WatchDesk:
                 self._sender.send(intent, call, timeout=WAIT_SECONDS)
         return False
 
+    @contextmanager
+    def _apart(self, matter: str) -> Iterator[None]:
+        """One matter among many, as `Plan.apart`: told, and not tried again before a restart."""
+        try:
+            yield
+        except ChainError:
+            raise
+        except Exception:
+            self._node.metrics.count("watch_failed")
+            self._node.log.exception("this program fails on it", about=matter)
+
     # ------------------------------------------------------------ finding faults
 
     def _find(self, standing: Standing, now: Now) -> None:
@@ -359,42 +395,45 @@ class WatchDesk:
             found = self._records.batch(entry.root)
             if found is None:
                 continue
+            with self._apart(f"root 0x{entry.root.hex()[:12]}"):
+                older = [self._records.batch(root) for root in roots[-1 - BASES_CHECKED : -1]]
+                held = [batch for batch in (*older, found) if batch is not None and batch.rounds]
+                self.accuse(find_faults(self._node.domain, lane, *held), mine)
+                self._node.metrics.count("watch_settlements_checked")
             self._checked.add(entry.root)
-            older = [self._records.batch(root) for root in roots[-1 - BASES_CHECKED : -1]]
-            try:
-                held = [batch for batch in (*older, found) if batch is not None]
-                faults = find_faults(self._node.domain, lane, *held)
-            except TreeError:
-                continue  # some rounds are gone
-            self._node.metrics.count("watch_settlements_checked")
-            self.accuse(faults, mine)
 
     def _weigh_accusations(self, standing: Standing) -> None:
-        domain, room = self._node.domain, self._records.room
+        room = self._records.room
         for name, accusation in self._records.hop(lambda: list(room.accusations())):
             if name in self._weighed:
                 continue
-            here, before = accusation.evidence()
-            start_hash, number = here.verdict.start_hash, here.verdict.round
-            held = self._records.hop(room.round, start_hash, number)
-            if before is None and number:
-                before = self._records.hop(room.round, start_hash, number - 1)
-            faults = list(round_faults(domain, here, before))
-            if held is not None:
-                faults += equivocations(domain, here, held)
-            faults += self._equivocations_with(accusation.start.struct_hash, name)
-            self.accuse(faults, standing.keys_of(self._node.address))
+            with self._apart(name):
+                self._weigh(name, accusation, standing)
             self._weighed.add(name)
-            if not faults:
-                self._node.metrics.count("watch_unprovable")
-                self._node.log.info("no contract can judge what was kept", accusation=name)
+
+    def _weigh(self, name: str, accusation: Accusation, standing: Standing) -> None:
+        domain, room = self._node.domain, self._records.room
+        here, before = accusation.evidence()
+        start_hash, number = here.verdict.start_hash, here.verdict.round
+        held = self._records.hop(room.round, start_hash, number)
+        if before is None and number:
+            before = self._records.hop(room.round, start_hash, number - 1)
+        faults = list(round_faults(domain, here, before))
+        if held is not None:
+            faults += equivocations(domain, here, held)
+        faults += self._equivocations_with(accusation.start.struct_hash, name)
+        self.accuse(faults, standing.keys_of(self._node.address))
+        if not faults:
+            self._node.metrics.count("watch_unprovable")
+            self._node.log.info("no contract can judge what was kept", accusation=name)
 
     def _weigh_found(self, standing: Standing) -> None:
         """Faults that an audit has found, kept by `keep_found`."""
         for name, wire in self._records.hop(self._node.journal.secrets_under, FOUND):
             if name not in self._weighed:
-                fault = Challenge.from_wire(self._contracts, wire).fault
-                self.accuse([fault], standing.keys_of(self._node.address))
+                with self._apart(name):
+                    fault = Challenge.from_wire(self._contracts, wire).fault
+                    self.accuse([fault], standing.keys_of(self._node.address))
                 self._weighed.add(name)
 
     def _equivocations_with(self, start_hash: bytes, name: str) -> list[Fault]:
@@ -443,16 +482,20 @@ class WatchDesk:
         if not self._challenges:
             return 0
         contracts = self._contracts
-        self._steps = challenge_duties(
-            contracts,
-            self._node.address,
-            list(self._challenges.values()),
-            standing,
-            now,
-            self._records,
-            lambda challenge: contracts.vault.slashable(challenge.fault.guilty, challenge.role),
-            contracts.court.terms(),
-        )
+        terms = contracts.court.terms()
+        self._steps = []
+        for name, challenge in self._challenges.items():
+            with self._apart(name):
+                self._steps += challenge_duties(
+                    contracts,
+                    self._node.address,
+                    [challenge],
+                    standing,
+                    now,
+                    self._records,
+                    lambda found: contracts.vault.slashable(found.fault.guilty, found.role),
+                    terms,
+                )
         done = 0
         for challenge, step, duty in self._steps:
             if duty is not None:

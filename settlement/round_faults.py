@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from settlement import accept_rule, trees
+from settlement import accept_rule, coins, trees
 from settlement.accept_rule import LeafFault, NotThisLeaf
 from settlement.draws import RoundEvidence, blank
 from settlement.fault_proofs import (
@@ -108,6 +108,8 @@ def _draft_faults(
     if order.mode != Mode.REJECTION:
         return
     nothing = (blank(Verdict), b"")
+    if commit.round >= coins.MAX_CHAIN:
+        return  # no chain is so long, and the contract judges none (RoundPastChain)
     off_chain = accept_rule.check_chain_drafter(order, commit.round, commit.chain_value)
     if off_chain is not None:
         yield guilty(off_chain, Kind.DRAFT_ROUND, (*signed, *nothing))
@@ -147,13 +149,15 @@ def _as_announced(order: Order, base: int, window: int, announced: int) -> bool:
 def _window_faults(evidence: RoundEvidence, before: RoundEvidence | None) -> Iterator[Fault]:
     """F4 by V: its coin, and the window it took."""
     order, verdict = evidence.order, evidence.verdict
-    coins = order.mode == Mode.REJECTION
+    tossed = order.mode == Mode.REJECTION
+    if tossed and verdict.round >= coins.MAX_CHAIN:
+        return  # as with D's: the contract judges no such round
     code: int | None = None
-    if coins:
+    if tossed:
         code = accept_rule.check_chain_verifier(order, verdict.round, verdict.chain_value)
     if code is None and window_of(evidence) > order.max_window:
         code = Code.WINDOW_VERIFIER
-    if code is None and coins and evidence.commit is None:
+    if code is None and tossed and evidence.commit is None:
         announced = None
         if verdict.round == 0:
             announced = evidence.start.first_k

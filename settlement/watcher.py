@@ -10,12 +10,14 @@ a block that may be undone carry its hash in their name, so that done again they
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Final, Protocol
 
 from settlement.chain.contracts import AlphaLedger, Contracts, Demands, FaultCourt, Role
+from settlement.chain.errors import ChainError
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import (
     BatchView,
@@ -36,6 +38,7 @@ from settlement.sealing import Text, point_of, seal
 # Gas, rounded up, of the calls that are made for their reward; a test holds them to gas.json.
 EXPIRE_GAS: Final = 250_000
 PROOF_GAS: Final = 700_000  # filing and proof together
+CAPTURED_AT_ONCE: Final = 50  # batches; some 50,000 gas each
 _BPS: Final = 10_000
 
 
@@ -165,6 +168,19 @@ class Plan:
     duties: list[Duty] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
 
+    @contextmanager
+    def apart(self, action: Action, about: str, until: int) -> Iterator[None]:
+        """One matter among many: what strangers put on the chain and this program cannot read must
+        not cost the others their deadlines, so its failure becomes a lack. A chain that does not
+        answer fails them all."""
+        try:
+            yield
+        except ChainError:
+            raise
+        except Exception as error:
+            reason = f"this program fails on it: {type(error).__name__}: {error}"
+            self.lacks.append(Lack(action, about, until, reason))
+
 
 class Watch:
     """One key's part. What other keys of its account have signed, before a rotation, it answers
@@ -184,14 +200,19 @@ class Watch:
         self._mine = standing.keys_of(self._key)
         for drawn in standing.draws.values():
             if drawn.verifier in self._mine and drawn.running and now.time <= drawn.second_until:
-                self._open(plan, drawn)
+                with plan.apart(Action.OPEN, _draw_name(drawn), drawn.until):
+                    self._open(plan, drawn)
         for demand in standing.demands.values():
             if demand.verifier in self._mine:
-                self._defend(plan, demand, now)
+                with plan.apart(Action.ANSWER, _demand_name(demand), demand.until):
+                    self._defend(plan, demand, now)
         for case in standing.cases.values():
-            self._case(plan, case, now)
+            with plan.apart(Action.ASSERT, f"case {case.id}", case.until):
+                self._case(plan, case, now)
+        self._captures(plan, standing, now)
         for batch in standing.batches.values():
-            self._batch(plan, batch, standing, now)
+            with plan.apart(Action.DRAW, f"batch {batch.id}", batch.evidence_until):
+                self._draw(plan, batch, standing, now)
         for drawn in standing.draws.values():
             if drawn.verifier not in self._mine and drawn.running and now.time > drawn.until:
                 self._expire_draw(plan, drawn, now)
@@ -209,20 +230,33 @@ class Watch:
         draw = int.from_bytes(keccak256(self._key, mark)[:4], "big")
         return now - since >= self._policy.patience * draw / 2**32
 
-    def _batch(self, plan: Plan, batch: BatchView, standing: Standing, now: Now) -> None:
-        turn = self._turn(uint(batch.id, 8), batch.settled_at, now.time)
-        if batch.captured:
-            if self._policy.draws and turn and now.time <= batch.evidence_until:
-                self._draw(plan, batch, standing)
-            return
-        lanes = [standing.lanes.get(entry.lane) for entry in batch.entries]
-        mine = any(lane and lane.verifier in self._mine for lane in lanes)
-        if now.block > batch.target and (mine or turn):
-            call = self._contracts.beacon.capture([batch.batch])
-            intent = _intent(Action.CAPTURE, call, f"{batch.id}:{batch.target}")
-            plan.duties.append(Duty(Action.CAPTURE, f"batch {batch.id}", intent, call))
+    def _captures(self, plan: Plan, standing: Standing, now: Now) -> None:
+        """Randomness that has come, many batches in one transaction, those of this key's own lanes
+        first: anybody can have any number of batches registered."""
+        own: list[BatchView] = []
+        others: list[BatchView] = []
+        for batch in standing.batches.values():
+            if batch.captured or now.block <= batch.target:
+                continue
+            lanes = [standing.lanes.get(entry.lane) for entry in batch.entries]
+            if any(lane and lane.verifier in self._mine for lane in lanes):
+                own.append(batch)
+            elif self._turn(uint(batch.id, 8), batch.settled_at, now.time):
+                others.append(batch)
+        for kind in (own, others):
+            for at in range(0, len(kind), CAPTURED_AT_ONCE):
+                part = kind[at : at + CAPTURED_AT_ONCE]
+                call = self._contracts.beacon.capture([batch.batch for batch in part])
+                ids = ",".join(f"{batch.id}:{batch.target}" for batch in part[:1])
+                about = f"batch {part[0].id}" + (f" and {len(part) - 1} more" if part[1:] else "")
+                intent = _intent(Action.CAPTURE, call, ids)
+                plan.duties.append(Duty(Action.CAPTURE, about, intent, call))
 
-    def _draw(self, plan: Plan, batch: BatchView, standing: Standing) -> None:
+    def _draw(self, plan: Plan, batch: BatchView, standing: Standing, now: Now) -> None:
+        if not (self._policy.draws and batch.captured and now.time <= batch.evidence_until):
+            return
+        if not self._turn(uint(batch.id, 8), batch.settled_at, now.time):
+            return
         for index, entry in enumerate(batch.entries):
             lane = standing.lanes.get(entry.lane)
             if lane is None or (batch.id, index) in standing.draws:
@@ -235,7 +269,7 @@ class Watch:
             plan.duties.append(Duty(Action.DRAW, about, intent, call, batch.evidence_until))
 
     def _open(self, plan: Plan, drawn: DrawView) -> None:
-        about = f"draw {drawn.key[0]}/{drawn.key[1]}"
+        about = _draw_name(drawn)
         held = self._records.batch(drawn.root)
         if held is None:
             reason = f"no rounds under root 0x{drawn.root.hex()} are held here"
@@ -260,14 +294,14 @@ class Watch:
         call = self._contracts.beacon.expire(drawn.draw)
         name = f"draw:{drawn.key[0]}:{drawn.key[1]}:{drawn.stage.name}"
         price = Price(drawn.verifier, Role.VERIFIER, *drawn.price_bps)
-        about = f"draw {drawn.key[0]}/{drawn.key[1]}"
+        about = _draw_name(drawn)
         intent = _intent(Action.EXPIRE, call, name, drawn.since)
         plan.duties.append(Duty(Action.EXPIRE, about, intent, call, price=price))
 
     # ------------------------------------------------------------ demands
 
     def _defend(self, plan: Plan, demand: DemandView, now: Now) -> None:
-        about = f"demand 0x{demand.id.hex()[:12]}"
+        about = _demand_name(demand)
         if demand.of_session and demand.stage == DemandStage.ANSWERED:
             if now.time > demand.until:
                 call = self._contracts.session_demands.close(demand.demand)
@@ -312,7 +346,7 @@ class Watch:
         call = court.expire(demand.demand)
         name = f"demand:{demand.id.hex()}:{demand.stage.name}"
         price = Price(demand.verifier, Role.VERIFIER, *demand.price_bps)
-        about = f"demand 0x{demand.id.hex()[:12]}"
+        about = _demand_name(demand)
         intent = _intent(Action.EXPIRE, call, name, demand.since)
         # At the last deadline the demander's bond comes back with it.
         paying = price if demand.stage == DemandStage.OPEN else None
@@ -474,6 +508,14 @@ def challenge_duties(
             duty = Duty(Action.PROVE, about, intent, call)
         out.append((challenge, step, duty))
     return out
+
+
+def _draw_name(drawn: DrawView) -> str:
+    return f"draw {drawn.key[0]}/{drawn.key[1]}"
+
+
+def _demand_name(demand: DemandView) -> str:
+    return f"demand 0x{demand.id.hex()[:12]}"
 
 
 def _intent(action: Action, call: Call, name: str, since: bytes = b"") -> str:

@@ -205,6 +205,7 @@ def keep_voucher(journal: Journal, session: Play, signed: SignedVoucher) -> None
             signed.verifier,
             signed.drafter,
             pack_runs((run,)),
+            top=signed.top,
         )
     )
 

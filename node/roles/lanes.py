@@ -95,6 +95,11 @@ class LaneBook:
                 return self.tree
         return trees.SumTree(item.record for item in leaves)
 
+    @property
+    def top(self) -> bytes:
+        """The hash of the top over all leaves; TreeError if there are none."""
+        return self.tree.top(len(self.leaves)).hash
+
     def voucher(self) -> Voucher:
         """The voucher over all leaves. LaneFault if there are none."""
         if not self.leaves:

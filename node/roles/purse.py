@@ -117,6 +117,7 @@ class Purse:
                 payment.verifier,
                 payment.drafter,
                 pack_runs(book.runs()),
+                top=book.top,
             )
         )
 

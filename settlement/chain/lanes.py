@@ -8,6 +8,7 @@ and the voucher of that root holds everything else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final
@@ -17,10 +18,12 @@ from settlement.chain.errors import ChainError
 from settlement.chain.events import LaneSettled
 from settlement.hashing import ZERO32, keccak256, uint
 from settlement.records import Domain, Lane, Sums, Voucher
+from settlement.schema import RecordError
 from settlement.signing import require_signer
-from settlement.trees import settled_root
+from settlement.trees import TreeError, settled_root
 
 MAX_LANES: Final = 64  # LaneEscrow.MAX_LANES
+_LOW_64: Final = (1 << 64) - 1
 _LOW_128: Final = (1 << 128) - 1
 
 
@@ -180,34 +183,37 @@ def groups_of(items: Iterable[tuple[SignedVoucher, Position]]) -> list[tuple[Any
 
 
 def vouchers_in(escrow: Interface, data: bytes) -> list[tuple[Lane, Voucher]]:
-    """The vouchers in a `settle` call's data, for lanes settled by vouchers one does not hold."""
+    """The vouchers in a `settle` call's data, for lanes settled by vouchers one does not hold.
+    Without those that no party could have signed: the escrow skips them, and so does this."""
     token, groups = escrow.decode_call("settle", data)
     found = []
     for drafter, verifier, claim_id, vouchers in groups:
-        for client, position, due, sums, top, leaves, link, base, *_signatures in vouchers:
+        for client, *voucher in vouchers:
             lane = Lane(client, drafter, verifier, token, claim_id)
-            head_root, head_base, _paid, terms, _counted = position
-            base_root = (head_root, head_base, base)[link]
-            low, high = sums[0] & ((1 << 64) - 1), sums[0] >> 64
-            counts = Sums.from_words(low, high, tuple(sums[1:]))
-            found.append(
-                (
-                    lane,
-                    Voucher(
-                        lane=lane.id,
-                        epoch=terms & 0xFFFFFFFF,
-                        output=low,
-                        accepted=high,
-                        due_drafter=due & _LOW_128,
-                        due_verifier=due >> 128,
-                        base_root=base_root,
-                        root=settled_root(top, counts, leaves, base_root),
-                        leaf_count=leaves,
-                        buckets=tuple(sums[1:]),
-                    ),
-                )
-            )
+            with suppress(RecordError, TreeError):
+                found.append((lane, _voucher_of(lane, voucher)))
     return found
+
+
+def _voucher_of(lane: Lane, fields: Sequence[Any]) -> Voucher:
+    """From ILaneEscrow.LaneVoucher without its client."""
+    position, due, sums, top, leaves, link, base, *_signatures = fields
+    head_root, head_base, _paid, terms, _counted = position
+    base_root = (head_root, head_base, base)[link]
+    output, accepted, buckets = sums[0] & _LOW_64, sums[0] >> 64, tuple(sums[1:])
+    counts = Sums.from_words(output, accepted, buckets)
+    return Voucher(
+        lane=lane.id,
+        epoch=terms & 0xFFFFFFFF,
+        output=output,
+        accepted=accepted,
+        due_drafter=due & _LOW_128,
+        due_verifier=due >> 128,
+        base_root=base_root,
+        root=settled_root(top, counts, leaves, base_root),
+        leaf_count=leaves,
+        buckets=buckets,
+    )
 
 
 def _compact(signature: bytes) -> Sequence[bytes]:

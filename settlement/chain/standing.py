@@ -8,12 +8,11 @@ the events carried, in the ABI's order. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from settlement.accept_rule import LeafFault
 from settlement.chain.events import (
     AccountOpened,
     AnswerFaulty,
@@ -44,8 +43,8 @@ from settlement.chain.events import (
 )
 from settlement.chain.indexer import ChainEvent
 from settlement.draws import DrawTerms, Entry
-from settlement.fault_proofs import Code
-from settlement.hashing import keccak256, uint
+from settlement.fault_proofs import fault_name as fault_name
+from settlement.fault_proofs import number_of
 from settlement.records import Lane
 
 # Places in IDrawBeacon.Batch, IDrawBeacon.Terms, IAlphaLedger.Case and in the two demands.
@@ -366,33 +365,12 @@ class Standing:
                     yield batch, index, entry, lane
 
 
-def fault_name(number: int, guilty: bytes, start_hash: bytes, round_: int) -> bytes:
-    """What the vault punishes once: keccak256(abi.encode("verdraft/fault/1", number, guilty,
-    startHash, round))."""
-    text = b"verdraft/fault/1"
-    head = uint(160, 32) + uint(number, 32) + bytes(12) + guilty + start_hash + uint(round_, 32)
-    return keccak256(head + uint(len(text), 32) + text.ljust(32, b"\0"))
-
-
-def number_of(code: int) -> int:
-    """The protocol's number of a fault by its code (`Openings.faultOf`)."""
-    if code in (Code.WINDOW_VERIFIER, Code.WINDOW_DRAFTER):
-        return 4
-    if code == Code.VERDICT_TWICE:
-        return 2
-    if code == Code.DRAFT_TWICE:
-        return 1
-    if Code.SUMS <= code <= Code.ROUND_TWICE:
-        return 5
-    return int(LeafFault(code).fault[1:])
-
-
 def fold(events: Iterable[ChainEvent]) -> Standing:
     """How things stand after `events`, in chain order."""
     standing = Standing()
     batches, draws, demands = standing.batches, standing.draws, standing.demands
-    entries: dict[bytes, list[Entry]] = {}
-    pending: dict[int, tuple[ChainEvent, tuple[Any, ...]]] = {}
+    # One transaction may settle several times: a registration takes what has come since the last.
+    entries: list[Entry] = []
     for found in events:
         event = found.event
         if isinstance(event, LaneOpened):
@@ -400,14 +378,16 @@ def fold(events: Iterable[ChainEvent]) -> Standing:
         elif isinstance(event, LaneSettled):
             if event.drawable:
                 entry = Entry(event.lane, event.root, event.figures)
-                entries.setdefault(found.transaction, []).append(entry)
+                entries.append(entry)
         elif isinstance(event, BatchRegistered):
-            pending[event.batch_id] = (found, tuple(event.batch))
+            batch = BatchView(tuple(event.batch), tuple(entries), found.block_number)
+            batches[event.batch_id] = batch
+            entries.clear()
         elif isinstance(event, BatchReanchored):
-            view = _view(event.batch_id, pending, entries, batches)
+            view = batches[event.batch_id]
             view.batch = _with(view.batch, _TARGET, event.target_block)
         elif isinstance(event, RandomnessCaptured):
-            view = _view(event.batch_id, pending, entries, batches)
+            view = batches[event.batch_id]
             view.batch = _with(view.batch, _RANDOMNESS, event.randomness)
         elif isinstance(event, LaneDrawn):
             drawn = DrawView(
@@ -443,8 +423,6 @@ def fold(events: Iterable[ChainEvent]) -> Standing:
             )
         else:
             _judge(standing, found)
-    for batch_id in pending:
-        _view(batch_id, pending, entries, batches)
     return standing
 
 
@@ -507,19 +485,6 @@ def _judged(standing: Standing, found: ChainEvent) -> JudgedFault | None:
         by, where = standing.demands[event.id].by, "answer"
     place = (event.start_hash, event.round, 0, found.block_number)
     return JudgedFault(where, number_of(event.code), event.code, event.guilty, by, *place)
-
-
-def _view(
-    batch_id: int,
-    pending: Mapping[int, tuple[ChainEvent, tuple[Any, ...]]],
-    entries: Mapping[bytes, list[Entry]],
-    batches: dict[int, BatchView],
-) -> BatchView:
-    if batch_id not in batches:
-        found, batch = pending[batch_id]
-        here = tuple(entries.get(found.transaction, ()))
-        batches[batch_id] = BatchView(batch, here, found.block_number)
-    return batches[batch_id]
 
 
 def _with(batch: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:

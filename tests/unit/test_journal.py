@@ -120,13 +120,15 @@ def test_a_voucher_is_found_by_its_root_the_newest_first(tmp_path: Path) -> None
             voucher.lane, 7, leaves, voucher.base_root, voucher.to_wire(), b"C", b"", b"", b""
         )
         journal.put_voucher(row)
-    journal._db.executescript("DROP INDEX vouchers_by_root; PRAGMA user_version = 2")
+    journal._db.executescript(
+        "DROP INDEX vouchers_by_root; ALTER TABLE vouchers DROP COLUMN top; PRAGMA user_version = 2"
+    )
     journal.close()
     journal = Journal(tmp_path / "j")
     for root, leaves in ((b"a" * 32, 3), (b"b" * 32, 2)):
         found = journal.voucher_of_root(root)
         assert found is not None
-        assert found.leaf_count == leaves
+        assert (found.leaf_count, found.top) == (leaves, b"")
         assert Voucher.from_wire(found.voucher).root == root
     assert journal.voucher_of_root(b"z" * 32) is None
     plan = journal._db.execute(

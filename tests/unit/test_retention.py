@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import trio
 import trio.testing
+from played_sessions import play
+from watched_node import keep_session, keep_voucher, voucher_over
 
+from node.evidence import EvidenceRoom
 from node.journal import Journal, StoredRound, StoredSession, StoredVoucher
 from node.retention import keep_short
 from node.roles.lanes import LeafRun
 from node.roles.stored import pack_runs
+from settlement import trees
+from settlement.draws import opening_of
+from settlement.records import Domain, Mode
 
 LANE, ZERO = b"l" * 32, bytes(32)
 HOUR = 3600.0
@@ -70,3 +77,48 @@ async def test_superseded_vouchers_leave_and_their_successors_stay(tmp_path: Pat
         nursery.cancel_scope.cancel()
     left = [(row.base_root, row.leaf_count) for row in journal.vouchers()]
     assert sorted(left) == sorted([(ZERO, 3), (ZERO, 4), (ZERO, 5), (b"b" * 32, 1)])
+
+
+async def test_a_batch_can_be_opened_when_its_base_is_long_gone(tmp_path: Path) -> None:
+    """A lane lay still past the retention and serves again: V owes openings of the new batch, whose
+    root names the old one's."""
+    now, domain = [0.0], Domain(31337, b"\x55" * 20)
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    keys = (b"\x01" * 32, b"\x02" * 32, b"\x03" * 32)
+    old = play(domain, Random(3), Mode.GREEDY, keys=keys)
+    keep_session(journal, old, "verifier")
+    first = voucher_over(domain, old.rounds, keys)
+    keep_voucher(journal, old, first)
+    base = trees.SumTree(evidence.record for evidence in old.rounds).settled(None)
+    now[0] = 40 * HOUR
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short, journal, 30 * HOUR, lambda: now[0])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert journal.rounds(old.rounds[0].start.struct_hash) == []
+    fresh = play(domain, Random(4), Mode.GREEDY, keys=keys)
+    keep_session(journal, fresh, "verifier")
+    second = voucher_over(domain, fresh.rounds, keys, base=base)
+    keep_voucher(journal, fresh, second)
+    room = EvidenceRoom(journal, domain)
+    held = room.batch(second.voucher.root)
+    assert held is not None
+    assert opening_of(held, second.voucher.root, b"\x07" * 32, 0)
+    # Where an older program has written no top, there is nothing to open it with, and no crash.
+    journal._db.execute("UPDATE vouchers SET top = x''")
+    assert room.batch(second.voucher.root) is None
+    assert room.batch(first.voucher.root) is not None
+
+
+def test_a_voucher_that_another_goes_on_from_stays(tmp_path: Path) -> None:
+    now = [0.0]
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    start = add(journal, b"o")
+    root = b"r" * 32
+    runs = pack_runs((LeafRun(start, 0, 1),))
+    for count, mark in ((1, root), (2, b"s" * 32)):
+        wire = bytes(117) + mark + bytes([count])
+        journal.put_voucher(StoredVoucher(LANE, 0, count, ZERO, wire, b"C", b"V", b"D", runs))
+    sign(journal, 1, start, base=root)
+    journal.prune_vouchers(HOUR)
+    assert [row.leaf_count for row in journal.vouchers() if row.base_root == ZERO] == [1, 2]

@@ -14,6 +14,7 @@ from settlement.accept_rule import LeafFault
 from settlement.chain.disputes import disputes
 from settlement.chain.events import (
     AccountOpened,
+    BatchRegistered,
     CaseAnswered,
     CaseMoved,
     CaseOpened,
@@ -24,6 +25,8 @@ from settlement.chain.events import (
     Filed,
     KeyRotated,
     LaneDrawn,
+    LaneOpened,
+    LaneSettled,
     OtherEvent,
     SessionAnswered,
     SessionDemanded,
@@ -34,10 +37,12 @@ from settlement.chain.paths import CONTRACTS
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import CaseStage, Stage, fold
 from settlement.challenges import Challenge, Step, standpoint
+from settlement.draws import Entry
 from settlement.fault_proofs import Code, Fault, Kind, number_of
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane
 from settlement.watcher import (
+    CAPTURED_AT_ONCE,
     EXPIRE_GAS,
     PROOF_GAS,
     Action,
@@ -209,6 +214,64 @@ def test_those_with_nothing_at_stake_spread_over_their_patience(key: bytes, part
     ]
     assert 261 in acts
     assert acts == sorted(acts)
+
+
+# ---------------------------------------------------------------- batches
+
+FIGURES = 9 << 248 | 256 << 224
+
+
+def settlement(number: int, lane: Lane) -> tuple[list[Any], Entry]:
+    """One settle call of a lane, as escrow and beacon tell of it."""
+    entry = Entry(lane.id, number.to_bytes(32, "big"), FIGURES)
+    digest = keccak256(entry.packed())
+    batch = (number, digest, b"\x07" * 20, 1, 1, 100, 5, 6, ZERO32, DRAW_TERMS)
+    settled = LaneSettled(entry.lane, entry.root, FIGURES, 0)
+    return [LaneOpened(lane.id, lane, 0), settled, BatchRegistered(number, batch)], entry
+
+
+def test_settlements_in_one_transaction_keep_their_own_lanes() -> None:
+    """A contract may settle twice in one transaction; with the lanes of both, no draw, demand or
+    proof of either would be taken (NotTheseEntries)."""
+    lanes = [Lane(bytes([n]) * 20, D, V, b"\x07" * 20, ZERO32) for n in (11, 12)]
+    made = [settlement(number, lane) for number, lane in enumerate(lanes, 1)]
+    standing = fold(chain(*(event for events, _ in made for event in events)))
+    for number, (_, entry) in enumerate(made, 1):
+        view = standing.batches[number]
+        assert view.entries == (entry,)
+        assert keccak256(view.packed()) == view.batch[1]
+
+
+def test_any_number_of_strangers_batches_is_captured_in_few_transactions() -> None:
+    theirs = Lane(OTHER, OTHER, OTHER, b"\x07" * 20, ZERO32)
+    count = 3 * CAPTURED_AT_ONCE + 1
+    events = [e for number in range(1, count) for e in settlement(number, theirs)[0]]
+    events += settlement(count, LANE)[0]
+    duties = plan(chain(*events), V, 100).duties
+    assert [duty.action for duty in duties] == [Action.CAPTURE] * 4
+    assert duties[0].about == f"batch {count}"  # its own first
+    assert len({duty.intent for duty in duties}) == 4
+
+
+def test_what_cannot_be_read_costs_the_others_nothing() -> None:
+    """One matter that this program fails on is told; the draw beside it is still looked at."""
+
+    class Failing(Nothing):
+        def batch(self, root: bytes) -> Any:
+            if root == b"\x0a" * 32:
+                raise TypeError("what no program expects")
+            return None
+
+    watch = Watch(contracts(), V, Failing(), Policy(patience=0.0))
+    other = (7, 0, ZERO32, (LANE.id, b"\x0b" * 32, 0), LANE.to_abi(), DRAW_TERMS)
+    events = chain(draw(), LaneDrawn(7, 0, V, other, 160, 220), case())
+    found = watch.plan(fold(events), Now(10, 100))
+    assert [(lack.about, lack.until) for lack in found.lacks] == [
+        ("draw 6/0", 160),
+        ("draw 7/0", 160),
+    ]
+    assert "TypeError: what no program expects" in found.lacks[0].reason
+    assert "are held here" in found.lacks[1].reason
 
 
 # ---------------------------------------------------------------- demands
