@@ -1,13 +1,15 @@
-"""`verdraft keys new|show`: the operator key and its two names."""
+"""`verdraft keys new|show|rotate|accept`: the operator key, and another in its place."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from node.commands._console import Console, add_json, hex_of
-from node.commands._wallet import add_key_options, open_key, password
+from node.commands import CommandError
+from node.commands._console import Console, add_json, address_argument, hex_of
+from node.commands._wallet import add_key_options, add_options, open_key, open_wallet, password
 from node.keys import OperatorKey, write_keystore
+from settlement.hashing import ZERO_ADDRESS
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -38,6 +40,25 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     for parser in (new, show):
         add_key_options(parser)
         add_json(parser)
+    rotate = actions.add_parser(
+        "rotate",
+        help="name another key for this account",
+        description="The other key takes over with `verdraft keys accept`, under its own keystore. "
+        "The account goes on answering for what this one has signed, so keep its journal: evidence "
+        "of it can still be asked for.",
+    )
+    rotate.add_argument("key", type=address_argument, metavar="ADDRESS", help="of the new key")
+    rotate.set_defaults(run=_rotate)
+    accept = actions.add_parser(
+        "accept",
+        help="take over an account that another key has named this one for",
+        description="From then on this key signs and acts for the account, and the one before "
+        "does no more. A key answers for one account only.",
+    )
+    accept.add_argument("account", type=address_argument, metavar="ADDRESS", help="the account")
+    accept.set_defaults(run=_accept)
+    for parser in (rotate, accept):
+        add_options(parser)
 
 
 def _new(args: argparse.Namespace) -> None:
@@ -63,3 +84,44 @@ def _print(args: argparse.Namespace, key: OperatorKey, what: str) -> None:
             f"peer id  {key.peer_id}",
         ],
     )
+
+
+def _rotate(args: argparse.Namespace) -> None:
+    with open_wallet(args) as wallet:
+        vault, account = wallet.contracts.vault, wallet.require_account()
+        taken = vault.account_of(args.key)
+        if taken != ZERO_ADDRESS:
+            raise CommandError(
+                f"{hex_of(args.key)} is or was a key of account {hex_of(taken)}: make a new one "
+                "with `verdraft keys new`"
+            )
+        mined = wallet.send("rotate", vault.propose_key(account, args.key))
+        wallet.console.result(
+            {
+                "account": hex_of(account),
+                "proposed": hex_of(args.key),
+                "transaction": hex_of(mined.hash),
+            },
+            [
+                f"{hex_of(args.key)} may take over account {hex_of(account)}",
+                f"then, with its keystore: verdraft keys accept {hex_of(account)}",
+            ],
+        )
+
+
+def _accept(args: argparse.Namespace) -> None:
+    with open_wallet(args) as wallet:
+        vault = wallet.contracts.vault
+        before = vault.operator_of(args.account)
+        if before == ZERO_ADDRESS:
+            raise CommandError(f"there is no account {hex_of(args.account)} here")
+        mined = wallet.send("accept", vault.accept_key(args.account))
+        wallet.console.result(
+            {
+                "account": hex_of(args.account),
+                "key": hex_of(wallet.address),
+                "before": hex_of(before),
+                "transaction": hex_of(mined.hash),
+            },
+            [f"{hex_of(wallet.address)} acts for account {hex_of(args.account)} now"],
+        )

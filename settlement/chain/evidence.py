@@ -21,12 +21,6 @@ class DrawBeacon(Owned):
     """Later randomness, draws, openings. Batches, draws and openings are passed on as the events
     carried them (tuples in the ABI's order)."""
 
-    def pending_in(self, slice_: int) -> int:
-        return int(self.view("pendingIn", slice_))
-
-    def batch_hash(self, batch_id: int) -> bytes:
-        return bytes(self.view("batchHash", batch_id))
-
     def escrow(self) -> bytes:
         return bytes(self.view("escrow"))
 

@@ -36,9 +36,6 @@ class Timelock(Contract):
         """Seconds between schedule and execution."""
         return int(self.view("getMinDelay"))
 
-    def has_role(self, role: bytes, account: bytes) -> bool:
-        return bool(self.view("hasRole", role, account))
-
     def is_scheduled(self, operation: bytes) -> bool:
         return bool(self.view("isOperation", operation))
 

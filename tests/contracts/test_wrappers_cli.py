@@ -271,6 +271,25 @@ def test_a_stake_says_which_models_it_serves(
 
 
 @pytest.mark.slow
+def test_another_key_takes_an_account_over(
+    contracts: Contracts, client: Shell, drafter: Shell
+) -> None:
+    old, new = (address_of_key(KEYS[n]) for n in (1, 0))
+    assert "has no stake here" in drafter.refused("keys", "rotate", "0x" + new.hex())
+    drafter("stake", "--role", "drafter", "--amount", "5", "--beneficiary", BENEFICIARY)
+    assert "is or was a key" in drafter.refused("keys", "rotate", "0x" + old.hex())
+    assert "KeyNotProposed" in client.refused("keys", "accept", "0x" + old.hex())
+    assert "no account" in client.refused("keys", "accept", "0x" + "77" * 20)
+    account = drafter("keys", "rotate", "0x" + new.hex())["account"]
+    assert client("keys", "accept", account)["before"] == "0x" + old.hex()
+    assert contracts.vault.operator_of(old) == new
+    unstake = ("unstake", "--role", "drafter", "--all")
+    assert "NotForAccount" in drafter.refused(*unstake)
+    out = client(*unstake)
+    assert (out["account"], out["unbonding"]) == ("0x" + old.hex(), str(5 * TOKEN))
+
+
+@pytest.mark.slow
 def test_shares_of_a_slash_come_out_when_they_have_vested(
     anvil: Anvil, contracts: Contracts, client: Shell, drafter: Shell, tmp_path: Path
 ) -> None:
