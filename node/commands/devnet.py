@@ -52,6 +52,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--tiny", action="store_true", help="use the tiny model pair")
     parser.add_argument("--draft", help='model of the first drafter: a name, folder, or "ngram"')
+    parser.add_argument(
+        "--panel",
+        action="store_true",
+        help="six auditors and a block a second, so that a jury of five can be drawn, and seen at "
+        "work (default: three auditors, of whom two judge what the third accuses)",
+    )
     parser.add_argument("--serve", action="store_true", help="stay up after the sessions")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep keys, journals, logs here")
     parser.add_argument(
@@ -85,6 +91,7 @@ def _run(args: argparse.Namespace) -> int:
         json=args.json,
         draft=args.draft,
         tier=args.tier,
+        panel=args.panel,
         settle_at_end=True,
     )
     return run(options)

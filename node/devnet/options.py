@@ -44,11 +44,17 @@ class DevnetOptions:
     tier: str = "float"
     settle_at_end: bool = False  # nothing goes on chain while prompts run
     draft: str | None = None  # model of the first drafter; None: the shipped one if there is one
+    panel: bool = False
 
     @property
     def dtype(self) -> str:
         """Arithmetic of all models, as a node's config names it."""
         return "exact" if self.tier == "exact" else "float32"
+
+    @property
+    def roster(self) -> tuple[tuple[str, str], ...]:
+        """(name, role) of every node."""
+        return PANEL_ROSTER if self.panel else ROSTER
 
     @property
     def target(self) -> str:
@@ -107,4 +113,11 @@ ROSTER: Final = (
     ("auditor-2", "auditor"),
     ("auditor-3", "auditor"),
     ("client-1", "client"),
+)
+# One auditor accuses, and five are left for its jury.
+PANEL_ROSTER: Final = (
+    *ROSTER,
+    ("auditor-4", "auditor"),
+    ("auditor-5", "auditor"),
+    ("auditor-6", "auditor"),
 )

@@ -91,6 +91,10 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     started = time.monotonic()
     fleet.start_all(say)
     say(f"all nodes are up after {time.monotonic() - started:.1f} s")
+    if options.panel:
+        # Juries have deadlines, and deadlines pass by blocks.
+        world.anvil.every_second(True)
+        say(f"{await_seated(fleet)} auditors hold seats: juries can be drawn")
     report = Report(contracts={k: "0x" + v.hex() for k, v in addresses(world).items()})
     results = run_sessions(fleet, options)
     if options.serve:
@@ -106,6 +110,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     timings, wire = gather_timings(fleet)
     client = fleet.client().operator
     stop(fleet)
+    world.anvil.every_second(False)
     say("withdrawing")
     earned = books.accounts(world)
     books.withdraw_all(world, world.operators)
@@ -192,6 +197,21 @@ def await_settled(fleet: Fleet, chain: books.ChainReader) -> None:
             raise NodeDied(f"lanes are not settled after {SETTLE_SECONDS:.0f} s: {shown}")
         fleet.check_alive()
         time.sleep(1.0)
+
+
+def await_seated(fleet: Fleet) -> int:
+    """Waits until every auditor has taken its seat, and says how many there are."""
+    world, auditors = fleet.world, fleet.of_role("auditor")
+    pool, model = world.contracts.pool, world.target.model_id
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        seated = [r for r in auditors if pool.seat_of(r.operator.beneficiary, model)[0]]
+        if len(seated) == len(auditors):
+            return len(seated)
+        if time.monotonic() > deadline:
+            raise NodeDied(f"{len(seated)} of {len(auditors)} auditors have taken their seats")
+        fleet.check_alive()
+        time.sleep(0.25)
 
 
 def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:

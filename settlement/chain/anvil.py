@@ -290,6 +290,11 @@ class Anvil:
     def set_balance(self, address: bytes, wei: int) -> None:
         self.rpc("anvil_setBalance", "0x" + address.hex(), hex(wei))
 
+    def every_second(self, on: bool) -> None:
+        """On: a block a second, whatever is in the pool. Off: a block per transaction."""
+        self.rpc("evm_setIntervalMining", int(on))
+        self.rpc("evm_setAutomine", not on)
+
     def automine(self, on: bool) -> None:
         """Off: transactions wait in the pool until `mine`."""
         self.rpc("evm_setAutomine", on)

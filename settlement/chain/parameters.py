@@ -7,7 +7,7 @@ which the vault checks.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from settlement.alpha import CHECKPOINT_PROPOSALS
@@ -258,4 +258,20 @@ DEVNET: Final = Parameters(
     timelock_delay=0,
 )
 
-PROFILES: Final = {parameters.name: parameters for parameters in (DEVNET, PRODUCTION)}
+# A devnet on which panels are to be watched: as many jurors as in production, and time for six
+# processes on one machine to load a model each. Deadlines are what a jury has at most: one that is
+# through earlier is judged earlier, and only the time for an appeal passes in full.
+DEVNET_PANEL: Final = replace(
+    DEVNET,
+    name="devnet-panel",
+    times=replace(DEVNET.times, panel=150, appeal=170, unbonding=11 * _MINUTE),
+    panel=replace(
+        DEVNET.panel,
+        spans=JurySpans(seat=20, commit=70, open=30, reveal=30),
+        appeal_window=20,
+        panel_size=5,
+        min_seated=3,
+    ),
+)
+
+PROFILES: Final = {parameters.name: parameters for parameters in (DEVNET, DEVNET_PANEL, PRODUCTION)}
