@@ -43,12 +43,20 @@ class Entry:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Entry:
+        """ValueError, KeyError or TypeError for what is no entry."""
         return cls(
-            unhex(data["address"]),
-            unhex(data["codeHash"]),
-            unhex(data["initcodeHash"]),
+            _sized(data, "address", 20),
+            _sized(data, "codeHash", 32),
+            _sized(data, "initcodeHash", 32),
             int(data["block"]),
         )
+
+
+def _sized(data: Mapping[str, Any], name: str, size: int) -> bytes:
+    raw = unhex(data[name])
+    if len(raw) != size:
+        raise ValueError(f"{name} has {len(raw)} bytes, not {size}")
+    return raw
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class AddressBook:
                 raise ConfigError(f"{path} has version {data['version']}, not {_VERSION}")
             return cls(
                 int(data["chainId"]),
-                unhex(data["genesis"]),
+                _sized(data, "genesis", 32),
                 str(data["profile"]),
                 str(data["deployment"]),
                 {name: Entry.from_json(entry) for name, entry in data["contracts"].items()},

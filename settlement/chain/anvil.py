@@ -23,7 +23,6 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from settlement.chain.errors import ConfigError, NodeUnreachable, RpcFailed, ToolFailed, ToolMissing
@@ -168,12 +167,7 @@ class Anvil:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

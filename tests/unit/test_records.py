@@ -115,6 +115,7 @@ def test_a_model_id_is_over_abi_encode_of_the_manifest(
     manifest = Manifest(name, tier, b"\x01" * 32, b"\x02" * 32, 100, tuple(eos), 4096)
     types = "(string,uint8,bytes32,bytes32,uint32,uint32[],uint32)"
     values = (name, int(tier), b"\x01" * 32, b"\x02" * 32, 100, eos, 4096)
+    assert manifest.to_abi() == values
     assert manifest.model_id == keccak(abi_encode([types], [values]))
 
 
