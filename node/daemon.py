@@ -216,6 +216,8 @@ async def _start_role(
         from node.serving import target_of
 
         tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
+        # Every token's text, once: else the first answer would wait half a second for it.
+        await trio.to_thread.run_sync(tokenizer.token_bytes, 0)
         client = ClientRole(node, Listing(parts.discovery), tokenizer.token_bytes)
         receipts = config.data_dir / "receipts"
         keeper = ReceiptKeeper(receipts, node.log)

@@ -39,14 +39,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--min-window",
         type=int,
-        default=1,
+        default=0,
         help="draft at least so many tokens a round, even where none would be faster "
-        "(default: %(default)s, so that drafting is seen; 0 leaves the choice to the engine)",
+        "(default: %(default)s, which leaves the choice to the engine)",
     )
     parser.add_argument(
         "--tier",
         choices=("exact", "float"),
-        default="float",
+        default="exact",
         help="arithmetic of all models: integers, the same on every machine, or float32 "
         "(default: %(default)s)",
     )

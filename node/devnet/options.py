@@ -35,13 +35,13 @@ class DevnetOptions:
     top_p: float = 1.0
     seed: int | None = None
     max_tokens: int = 64
-    min_window: int = 1
+    min_window: int = 0
     tiny: bool = False
     serve: bool = False
     keep: Path | None = None
     latency_ms: float = 0.0
     json: Path | None = None
-    tier: str = "float"
+    tier: str = "exact"
     settle_at_end: bool = False  # nothing goes on chain while prompts run
     draft: str | None = None  # model of the first drafter; None: the shipped one if there is one
     panel: bool = False

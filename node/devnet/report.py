@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any, Final
 
 from node.devnet.books import Settled
-from node.devnet.plain import PlainRun
 from node.roles.receipt import Checked
 from settlement import alpha
 from settlement.records import BUCKETS, Sums
@@ -17,6 +16,15 @@ TOKEN: Final = 10**18
 POSITIONS: Final = ("<16", "<64", "<256", "≥256")
 CONFIDENCE: Final = ("≥.9", "≥.6", "≥.3", "<.3")
 STAGES: Final = ("hash", "sign", "journal")
+# A verifier's stages, one after the other, and what a person calls them.
+COURSE: Final = {
+    "prompt": "prompt",
+    "verify": "target passes",
+    "draft_wait": "waiting for drafts",
+    "commit": "records",
+    "queue": "between threads",
+    "payment": "waiting for vouchers",
+}
 Show = Callable[[str], None]
 
 
@@ -36,9 +44,11 @@ class Report:
     contracts: dict[str, str] = field(default_factory=dict)
     faults: list[Any] = field(default_factory=list)
     prices: tuple[int, int] = (0, 0)
+    arithmetic: str = ""  # what the target's products run on
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "arithmetic": self.arithmetic,
             "sessions": self.sessions,
             "settlements": [asdict(settled) for settled in self.settlements],
             "alpha": [
@@ -60,8 +70,20 @@ class Report:
         }
 
 
-def session_entry(done: dict[str, Any], checked: Checked, plain: PlainRun) -> dict[str, Any]:
+def stages_since(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    """Seconds that verifiers spent in each stage between two looks at all their timings."""
+
+    def total(looks: Sequence[dict[str, Any]], stage: str) -> float:
+        return sum(look.get(stage, {}).get("total", 0.0) for look in looks)
+
+    return {stage: round(total(after, stage) - total(before, stage), 6) for stage in COURSE}
+
+
+def session_entry(done: dict[str, Any], checked: Checked) -> dict[str, Any]:
     """One session of the JSON: what the client said, beside plain decoding."""
+    plain = done["plain"]
     kept = (
         "session_id",
         "prompt",
@@ -85,6 +107,7 @@ def session_entry(done: dict[str, Any], checked: Checked, plain: PlainRun) -> di
     return {
         **{name: done[name] for name in kept},
         "sessions": done["sessions"],
+        "stages": done["stages"],
         "plain_seconds": plain.seconds,
         "lossless_check": plain.lossless,
         "near_ties": plain.near_ties,
@@ -186,8 +209,8 @@ def print_report(report: Report, show: Show) -> None:
 
 
 def _print_sessions(report: Report, show: Show) -> None:
-    show("\nsessions (plain: the target alone, same weights, after the network was quiet)")
-    rows = []
+    show("\nsessions (plain: the target alone, right after, same weights and arithmetic)")
+    rows: list[Sequence[Any]] = []
     for entry in report.sessions:
         output, seconds, plain = (
             entry["output_tokens"],
@@ -203,13 +226,32 @@ def _print_sessions(report: Report, show: Show) -> None:
                 f"{entry['accepted']}/{entry['proposed']}",
                 output / seconds if seconds else 0.0,
                 output / plain if plain else 0.0,
+                plain / seconds if seconds else 0.0,
                 same,
                 entry["near_ties"],
                 "paid" if entry["paid"] else "UNPAID",
             )
         )
     heads = ("session", "tokens", "rounds", "accepted/proposed", "tokens/s", "plain tokens/s")
-    table(show, (*heads, "check", "near-ties", "receipt"), rows)
+    table(show, (*heads, "times plain", "check", "near-ties", "receipt"), rows)
+    _print_course(report, show)
+
+
+def _print_course(report: Report, show: Show) -> None:
+    """Where the sessions' time went, and what the same text takes without anybody else."""
+    if not report.sessions:
+        return
+    show(f"\nwhere the time went, ms per token (products: {report.arithmetic})")
+    rows: list[Sequence[Any]] = []
+    for entry in report.sessions:
+        each = 1e3 / max(entry["output_tokens"], 1)
+        spent = [entry["stages"][stage] for stage in COURSE]
+        rest = max(entry["seconds"] - sum(spent), 0.0)
+        whole = (entry["plain_seconds"] * each, entry["seconds"] * each)
+        rows.append((entry["session_id"][:10], *whole, *(s * each for s in spent), rest * each))
+    table(show, ("session", "plain", "here", *COURSE.values(), "rest"), rows)
+    if report.arithmetic.startswith("int8") and "kernel" not in report.arithmetic:
+        show("  no native kernel (no C compiler, or switched off): passes take about twice as long")
 
 
 def _print_alpha(report: Report, show: Show) -> None:

@@ -22,6 +22,7 @@ from node.devnet.report import (
     overhead,
     print_report,
     session_entry,
+    stages_since,
     sums_of,
 )
 from node.devnet.sessions import GenerationFailed, generate, request_of, round_line
@@ -96,7 +97,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
         world.anvil.every_second(True)
         say(f"{await_seated(fleet)} auditors hold seats: juries can be drawn")
     report = Report(contracts={k: "0x" + v.hex() for k, v in addresses(world).items()})
-    results = run_sessions(fleet, options)
+    results = run_sessions(fleet, options, report)
     if options.serve:
         serve(fleet)
     chain = books.ChainReader(world)
@@ -114,7 +115,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     say("withdrawing")
     earned = books.accounts(world)
     books.withdraw_all(world, world.operators)
-    fill(report, world, options, results, chain, client.folder / "data" / "journal.sqlite")
+    fill(report, world, results, chain, client.folder / "data" / "journal.sqlite")
     for name, account in books.accounts(world).items():
         report.accounts[name] = {**account, "earned": earned[name]["payable"]}
     report.conservation = books.conservation(world)
@@ -147,13 +148,20 @@ def addresses(world: World) -> dict[str, bytes]:
     }
 
 
-def run_sessions(fleet: Fleet, options: DevnetOptions) -> list[dict[str, Any]]:
-    """Every prompt through the client, one line per round; the `done` events."""
-    results = []
-    client = fleet.client()
+def run_sessions(fleet: Fleet, options: DevnetOptions, report: Report) -> list[dict[str, Any]]:
+    """Every prompt through the client, one line per round, and then by the target alone, so that
+    both meet the same machine; the `done` events."""
+    results: list[dict[str, Any]] = []
+    if not options.runs:
+        return results
+    from node.devnet.plain import PlainTarget
+
+    client, target = fleet.client(), PlainTarget(options.target, options.dtype)
+    report.arithmetic = target.arithmetic
     for number in range(options.runs):
         wanted = request_of(options, number)
         show(f"\n[{number + 1}/{options.runs}] {wanted['prompt']}")
+        before = verifiers_stages(fleet)
         done = generate(
             client.api,
             wanted,
@@ -162,8 +170,15 @@ def run_sessions(fleet: Fleet, options: DevnetOptions) -> list[dict[str, Any]]:
         )
         fleet.check_alive()
         show(f"  → {done['text']}")
-        results.append({"prompt": wanted["prompt"], **done})
+        stages = stages_since(before, verifiers_stages(fleet))
+        plain = target.run(verify(json.loads(Path(done["receipt_path"]).read_text())))
+        results.append({"prompt": wanted["prompt"], **done, "stages": stages, "plain": plain})
     return results
+
+
+def verifiers_stages(fleet: Fleet) -> list[dict[str, Any]]:
+    """Every verifier's stage timings so far."""
+    return [running.get("/v1/timings") for running in fleet.of_role("verifier")]
 
 
 def serve(fleet: Fleet) -> None:
@@ -300,21 +315,15 @@ def gather_timings(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], list[float]
 def fill(
     report: Report,
     world: World,
-    options: DevnetOptions,
     results: list[dict[str, Any]],
     chain: books.ChainReader,
     journal: Path,
 ) -> None:
-    """Receipts verified, texts decoded again by the target alone, the chain's books read."""
-    from node.devnet.plain import PlainTarget
-
-    say("decoding the same prompts with the target alone")
-    target = PlainTarget(options.target, options.dtype)
+    """Receipts verified as they are now, and the chain's books read."""
     rounds: list[Round] = []
     for done in results:
         data = json.loads(Path(done["receipt_path"]).read_text())
-        checked = verify(data)
-        report.sessions.append(session_entry(done, checked, target.run(checked)))
+        report.sessions.append(session_entry(done, verify(data)))
         rounds += [
             Round.from_wire(bytes.fromhex(entry["frames"]))
             for session in data["sessions"]

@@ -9,6 +9,7 @@ reader stalls nobody, and a reader that comes back gets the same bytes again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -82,6 +83,10 @@ class Running:
     drafter_channels: int = 0
     late: int = 0
     blocked: tuple[No, str] | None = None  # why no round is made at the moment
+    awaited: int = -1  # the round that others hold up, or held up last,
+    since: float = 0.0  # from when on (trio's clock),
+    patience: float = math.inf  # and until when this node has patience, whatever they send
+    at_work: bool = True  # no more wanted of others
     ended: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
@@ -169,6 +174,18 @@ class VerifierRole(Party):
         super().retire(session_id)
         del self.running[session_id]
 
+    def waiting(self, live: Live) -> float:
+        running = self.running.get(live.terms.order.session_id)
+        if running is None or running.at_work:
+            return 0.0
+        return trio.current_time() - running.since
+
+    def give_up(self, live: Live, reason: str) -> None:
+        running = self.running[live.terms.order.session_id]
+        self._end(running, *(running.blocked or (No.LEFT, reason)))
+        self.till.end_session(live.terms)
+        running.scope.cancel()
+
     def voucher_signed(self, lane: Lane) -> None:
         for running in self.running.values():
             if running.live.terms.order.lane == lane:
@@ -186,8 +203,7 @@ class VerifierRole(Party):
             with running.scope:
                 await self._rounds(running)
             if running.scope.cancelled_caught:
-                why = running.blocked or (No.ORDER, "the order's deadline has passed")
-                self._end(running, *why)
+                self._end(running, *(running.blocked or self._run_out(live)))
         except ValueError as error:
             log.error("the engine refuses the session", reason=str(error))
             self._end(running, No.FAILED, str(error))
@@ -202,6 +218,7 @@ class VerifierRole(Party):
 
     async def _rounds(self, running: Running) -> None:
         live, order = running.live, running.live.terms.order
+        time, at = self.node.metrics.time, perf_counter()
         handle = await self.engine.open(
             order.session_id,
             order,
@@ -210,18 +227,47 @@ class VerifierRole(Party):
             live.delivery.stops,
             live.delivery.output + live.state.tokens,
         )
+        time("prompt", perf_counter() - at)
         try:
             while not live.state.stopped:
+                at = perf_counter()
+                self._await_others(running)
                 await self._paid(running)
                 started = perf_counter()
+                time("payment", started - at)
                 drafted = await self._draft(running)
+                waited = perf_counter() - started
+                time("draft_wait", waited)
                 if drafted is not None:
-                    drafted = replace(drafted, waited=perf_counter() - started)
+                    drafted = replace(drafted, waited=waited)
+                self._work(running)
                 await self._round(running, handle, drafted)
-                self.node.metrics.time("round", perf_counter() - started)
+                time("round", perf_counter() - started)
         finally:
             with trio.CancelScope(shield=True):
                 await self.engine.close(handle)
+
+    def _run_out(self, live: Live) -> tuple[No, str]:
+        """Why a session's time is up of which nothing else is known."""
+        if self.node.clock() >= live.terms.order.deadline:
+            return No.ORDER, "the order's deadline has passed"
+        return No.LEFT, "no draft has come that fits"
+
+    def _await_others(self, running: Running) -> None:
+        """From here on others can hold the round up: what they send that leads to no round buys
+        them no more time."""
+        limits, now = self.node.limits, trio.current_time()
+        if running.awaited != running.live.state.round:
+            running.awaited, running.since = running.live.state.round, now
+        running.patience = running.since + 2 * (limits.round_seconds + limits.resume_seconds)
+        running.at_work = False
+        running.scope.deadline = min(running.scope.deadline, running.patience)
+
+    def _work(self, running: Running) -> None:
+        """All is there for the round: its pass may take as long as it takes."""
+        running.at_work, running.patience = True, math.inf
+        if running.blocked is None:
+            self._unblock(running)
 
     def _block(self, running: Running, code: No, reason: str) -> None:
         """No round can be made now. Whoever holds it up has as long again as it had before."""
@@ -235,7 +281,7 @@ class VerifierRole(Party):
     def _unblock(self, running: Running) -> None:
         running.blocked = None
         left = running.live.terms.order.deadline - self.node.clock()
-        running.scope.deadline = trio.current_time() + left
+        running.scope.deadline = min(trio.current_time() + left, running.patience)
 
     def _end(self, running: Running, code: No, reason: str) -> None:
         """Ends the session before its output has."""
@@ -333,6 +379,7 @@ class VerifierRole(Party):
         live = running.live
         state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
+        at = perf_counter()
         try:
             outcome = await self.engine.verify(
                 handle, convert.engine_draft(frame, state.position), value
@@ -342,8 +389,11 @@ class VerifierRole(Party):
             self.node.metrics.count("refused_drafts")
             self._block(running, No.LEFT, f"the drafter broke a rule: {error}")
             return
+        verified = perf_counter()
+        self.node.metrics.time("queue", max(0.0, verified - at - outcome.seconds))
         self._observe(running, drafted, outcome)
         running.rounds.append(self._commit(running, frame, outcome, value))
+        self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
         running.notify()
 

@@ -197,7 +197,7 @@ class Live:
 @contextmanager
 def live(folder: Path) -> Iterator[Live]:
     """A devnet that is up; whatever the tests did to it, nothing is left behind."""
-    options = DevnetOptions(tiny=True)
+    options = DevnetOptions(tiny=True, tier="float", min_window=1)
     world = build(options, folder, lambda line: None)
     fleet = Fleet(world, options)
     try:

@@ -116,6 +116,7 @@ SESSION = {
     "output_tokens": COUNT,
     "seconds": NUMBER,
     "plain_seconds": NUMBER,
+    "stages": (dict,),
     "lossless_check": (bool,),
     "near_ties": COUNT,
     "drafter": TEXT,
@@ -166,6 +167,9 @@ def assert_report(report: dict[str, Any], sessions: int, mode: str) -> None:
         assert entry["mode"] == mode
         assert len(entry["token_ids"]) == entry["output_tokens"]
         assert 0 <= entry["accepted"] <= entry["proposed"]
+        stages = entry["stages"]
+        assert min(stages.values()) >= 0
+        assert 0 < stages["prompt"] + stages["verify"] < entry["seconds"]
         for name in ("session_id", "seed", "target_model", "draft_model"):
             assert len(entry[name]) == HEX["hash"]
     for entry in report["settlements"]:
@@ -226,7 +230,7 @@ def assert_money(report: dict[str, Any]) -> None:
     ("mode", "words"),
     [
         ("coupled", ("--sessions", "2")),
-        ("coupled", ("--sessions", "1", "--tier", "exact")),
+        ("coupled", ("--sessions", "1", "--tier", "float")),
         ("rejection", ("--sessions", "1", "--top-k", "40", "--latency", "5")),
     ],
 )
@@ -241,7 +245,7 @@ def test_one_command_settles_and_leaves_nothing(
         assert gone(children)
         report = json.loads(run.report.read_text())
         assert_report(report, int(words[1]), mode)
-        tier = "exact" if "exact" in words else "float32"
+        tier = "float32" if "float" in words else "exact"
         assert {done["tier"] for done in report["sessions"]} == {tier}
         assert "not ended in order" not in run.output
         assert "Traceback" not in run.output
