@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -234,26 +233,3 @@ def test_no_chain_no_book_no_code(anvil: Anvil, deployed: Path, rpc: Rpc, tmp_pa
     anvil.rpc("anvil_setCode", "0x" + escrow.hex(), "0x")
     with pytest.raises(ContractMissing, match="no code there"):
         connect(anvil.url, deployed)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: data.pop("contracts"),
-        lambda data: data.update(version=2),
-        lambda data: data.update(chainId="x"),
-        lambda data: data["contracts"].update(Token={"address": 1}),
-    ],
-)
-def test_a_damaged_book_is_told(tmp_path: Path, damage: object) -> None:
-    path = tmp_path / "addresses.json"
-    AddressBook(1, bytes(32), "devnet").write(path)
-    assert AddressBook.read(path).profile == "devnet"
-    data = json.loads(path.read_text())
-    damage(data)  # type: ignore[operator]
-    path.write_text(json.dumps(data))
-    with pytest.raises(ConfigError, match=r"addresses\.json"):
-        AddressBook.read(path)
-    path.write_text("[]")
-    with pytest.raises(ConfigError):
-        AddressBook.read(path)

@@ -52,8 +52,16 @@ def test_a_damaged_book_is_named(tmp_path: Path, place: tuple[str, ...], value: 
         inner = inner[name]
     inner[place[-1]] = value
     path.write_text(json.dumps(data))
-    with pytest.raises(ConfigError, match="book.json"):
+    with pytest.raises(ConfigError, match=r"book\.json"):
         AddressBook.read(path)
+
+
+def test_a_book_of_another_shape_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "book.json"
+    for text in ("[]", "{}", "not JSON", "7"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"book\.json"):
+            AddressBook.read(path)
 
 
 def test_no_book_says_how_to_get_one(tmp_path: Path) -> None:
