@@ -20,6 +20,7 @@ from node.roles.ports import ChainUnavailable
 from node.roles.session import Terms, round_record
 from node.roles.stored import stored_round, unpack_runs
 from settlement import trees
+from settlement.chain.calls import calls_to
 from settlement.chain.contracts import Contracts, LaneState
 from settlement.chain.errors import ChainError
 from settlement.chain.indexer import ChainEvent
@@ -238,13 +239,10 @@ class SettlingDesk:
             return None
 
     def _settled_in(self, found: ChainEvent) -> list[tuple[Lane, Voucher]]:
-        """The vouchers of the transaction behind a settlement; none when it did not call the
-        escrow itself."""
+        """The vouchers of the transaction behind a settlement, whoever called the escrow there."""
         escrow = self._contracts.escrow
-        sent = self._contracts.rpc.transaction(found.transaction)
-        if sent is None or sent.to != escrow.address:
-            return []
-        return vouchers_in(escrow.interface, sent.data)
+        calls = calls_to(self._contracts.rpc, found.transaction, escrow.address)
+        return [item for data in calls for item in vouchers_in(escrow.interface, data)]
 
     def _candidate(
         self,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from counter_contract import Counter
+from deployment import VERIFIER, make_sender
 
 from settlement.chain.abi import Interface
+from settlement.chain.anvil import Anvil
+from settlement.chain.calls import calls_to
 from settlement.chain.compile import compile_contracts
 from settlement.chain.lanes import vouchers_in
+from settlement.chain.rpc import Rpc
+from settlement.chain.send_journal import Call
 from settlement.hashing import ZERO32
 
 pytestmark = pytest.mark.slow
@@ -29,3 +36,26 @@ def test_sums_that_nobody_could_sign_hide_no_other_lane(sums0: int) -> None:
         groups = [(b"\x01" * 20, b"\x02" * 20, ZERO32, lanes)]
         found = vouchers_in(escrow, escrow.encode("settle", b"\x07" * 20, groups))
         assert [where.client for where, _ in found] == [mine]
+
+
+def test_calls_made_through_a_contract_are_found(tmp_path: Path) -> None:
+    with Anvil() as chain:
+        rpc = Rpc.connect(chain.url)
+        sender = make_sender(rpc, VERIFIER, tmp_path / "sends.sqlite")
+        counter = sender.send("counter", Counter.creation()).contract
+        assert counter is not None
+        # Passes what it is called with on to the counter, twice; reverts if that does.
+        body = bytes.fromhex("366000600037")
+        for _ in range(2):
+            body += bytes.fromhex("60006000366000600073") + counter + bytes.fromhex("5af1")
+            body += bytes([0x60, len(body) + 8]) + bytes.fromhex("5760006000fd5b")
+        code = b"\x60" + bytes([len(body)]) + bytes.fromhex("80600b6000396000f3") + body
+        relay = sender.send("relay", Call(None, code, where="relay")).contract
+        assert relay is not None
+        data = Counter(rpc, counter).hit("one").data
+        through = sender.send("through", Call(relay, data, where="relay"))
+        straight = sender.send("straight", Call(counter, data, where="Counter.hit"))
+        assert calls_to(rpc, through.hash, counter) == [data, data]
+        assert calls_to(rpc, straight.hash, counter) == [data]
+        assert calls_to(rpc, through.hash, b"\x09" * 20) == []
+        assert calls_to(rpc, bytes(32), counter) == []
