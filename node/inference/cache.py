@@ -175,6 +175,11 @@ class KVCache:
         store[1, :, self.length : end] = values.transpose(0, 1)
         return [(store[0, :, :end], store[1, :, :end])]
 
+    def places(self, tokens: int) -> list[tuple[torch.Tensor, int, int]]:
+        """Where the tokens so far and the next `tokens` lie, in order, for who writes and reads by
+        address: (store [layers, 2, kv_heads, rows, head_dim], first row, one past the last)."""
+        return [(self._store, 0, self.length + tokens)]
+
     def advance(self, tokens: int) -> None:
         self.length += tokens
 

@@ -85,6 +85,12 @@ class PagedCache:
             for slab, start, end in self._reads
         ]
 
+    def places(self, tokens: int) -> list[tuple[torch.Tensor, int, int]]:
+        """Where the tokens so far and the next `tokens` lie (see `KVCache.places`)."""
+        if self._planned != (self.length, tokens):
+            self._plan(tokens)
+        return self._reads
+
     def advance(self, tokens: int) -> None:
         self.length += tokens
 

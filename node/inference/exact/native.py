@@ -3,7 +3,8 @@
     python -m node.inference.exact.native        # build it now, or hear why it cannot be
 
 Decoding is bound by reading weights and by the overhead of some sixty small tensor operations a
-layer; `kernel.c` reads every weight once and has no such overhead. It is built when an exact model
+layer; `kernel.c` reads every weight once, and runs all layers in one call that leaves Python's lock
+to whoever signs and sends meanwhile. It is built when an exact model
 is first loaded on a machine with a C compiler (`compiled`). Nothing needs it: without a build, or
 with one that differs from the torch path in one bit on this machine, the torch path runs. Passes of
 many rows, such as prompts, take torch's matrix products and attention.
@@ -21,10 +22,9 @@ import torch
 
 from node.inference import compiled
 from node.inference.architecture import Architecture, ModelError
-from node.inference.cache import Run
 from node.inference.compiled import NoCompiler
 from node.inference.exact.model import ExactModel, Layer, Requantised, clamped_logits
-from node.inference.exact.products import InexactBackend
+from node.inference.exact.products import InexactBackend, Int8Linear
 from node.inference.exact.quantise import IntegerModel
 from node.inference.exact.tables import EXP_LIMIT
 from node.inference.model import Piece, Span
@@ -37,10 +37,47 @@ _P, _N, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _SIGNATURES: Final = {
     "exact_norm": (_P, _N, _N, _P, _N, _N, _P),
     "exact_product": (_P, _N, _N, _P, _N, _N, _P, _P, _P, ctypes.c_int, _P),
-    "exact_rotate": (_P, _N, _N, _N, _N, _P, _P),
-    "exact_attend": (_P, _N, _N, _N, _N, _N, _N, _P, _P, _P, _P, _P, _P, _N, _P, _P, _P),
     "exact_activate": (_P, _N, _N, _D, _P, _P, _P, _P),
+    "exact_layers": (_P, _N, _P, _P, _N, _P, _P, _P, _P),
 }
+
+
+class _Run(ctypes.Structure):
+    _fields_ = (("store", _P), ("capacity", _N), ("start", _N), ("tokens", _N))
+
+
+class _SpanRows(ctypes.Structure):
+    _fields_ = (("rows", _N), ("past", _N), ("runs", _N))
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = (
+        *((name, _N) for name in ("hidden", "heads", "kv_heads", "head_dim", "inner")),
+        *((name, _N) for name in ("norm_shift", "epsilon", "exp_limit")),
+        *((name, _P) for name in ("exp_table", "sigmoid_table")),
+    )
+
+
+class _Product(ctypes.Structure):
+    _fields_ = (
+        *((name, _P) for name in ("weights", "scale", "half")),
+        *((name, _N) for name in ("inputs", "outputs", "piece")),
+    )
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _P) for name in ("attention_gains", "mlp_gains", "score_scale")),
+        ("gate_step", _D),
+        *((name, _Product) for name in ("qkv", "out", "gate_up", "down")),
+    )
+
+
+class _Scratch(ctypes.Structure):
+    _fields_ = tuple(
+        (name, _P)
+        for name in ("y", "exponents", "a", "q", "k", "mixed", "inner", "scores", "sums", "act")
+    )
 
 
 def load(cache: Path | None = None) -> Any:
@@ -82,6 +119,12 @@ class NativeModel(ExactModel):
         self._act = torch.empty(a.intermediate_size, dtype=torch.int64)
         self._exp_table = self._exp.long()
         self._sigmoid_table = self._sigmoid.long()
+        self._shape = _Shape(
+            *(a.hidden_size, a.heads, a.kv_heads, a.head_dim, a.intermediate_size),
+            *(self._norm_shift, self._epsilon, EXP_LIMIT),
+            *(self._exp_table.data_ptr(), self._sigmoid_table.data_ptr()),
+        )
+        self._table = (_Layer * a.layers)(*map(_layer, self._layers))
         self._check_kernel()
 
     def truncated(self, arch: Architecture) -> ExactModel:
@@ -112,58 +155,44 @@ class NativeModel(ExactModel):
         rows = [len(piece.tokens) for piece in chunk]
         if sum(rows) > self.kernel_rows:
             return super()._decode(chunk)
-        a, lib, n = self.arch, self._library, sum(rows)
-        d, f, c = a.hidden_size, a.intermediate_size, a.head_dim
+        a, n = self.arch, sum(rows)
         x = self._embed(chunk)
         past = [piece.cache.length for piece in chunk]
         rotation = torch.cat([self._rotation[m : m + k] for m, k in zip(past, rows, strict=True)])
-        turned = rotation.data_ptr()
-        width = (a.heads + 2 * a.kv_heads) * c
-        wide = max(width, 2 * f)
-        y = torch.empty((n, wide), dtype=torch.float64)
-        normed = torch.empty((n, d), dtype=torch.int16)
-        mixed = torch.empty((n, a.heads * c), dtype=torch.int16)
-        inner = torch.empty((n, f), dtype=torch.int16)
-        q = torch.empty((n, a.heads, c), dtype=torch.int16)
-        k = torch.empty((n, a.kv_heads, c), dtype=torch.int16)
-        exponents = torch.empty(n, dtype=torch.float64)
-        at_x, at_y, at_a, at_q = x.data_ptr(), y.data_ptr(), normed.data_ptr(), q.data_ptr()
-        at_mixed, at_inner, at_e = mixed.data_ptr(), inner.data_ptr(), exponents.data_ptr()
-        flat = y.view(-1)
-        v = flat[: n * width].view(n, width)[:, (a.heads + a.kv_heads) * c :]
-        v = v.unflatten(1, (a.kv_heads, c))
-        t, epsilon = self._norm_shift, self._epsilon
-        for number, layer in enumerate(self._layers):
-            lib.exact_norm(at_x, n, d, layer.attention_gains.data_ptr(), t, epsilon, at_a)
-            self._product(layer.qkv, at_a, n, at_y)
-            lib.exact_rotate(at_y, n, width, a.heads, c, turned, at_q)
-            lib.exact_rotate(at_y + 8 * a.heads * c, n, width, a.kv_heads, c, turned, k.data_ptr())
-            at = 0
-            for piece, m, count in zip(chunk, past, rows, strict=True):
-                runs = piece.cache.append(number, k[at : at + count], v[at : at + count])
-                self._attend_native(
-                    at_q + 2 * at * a.heads * c,
-                    count,
-                    runs,
-                    m,
-                    layer.score_scale.data_ptr(),
-                    at_mixed + 2 * at * a.heads * c,
-                )
-                at += count
-            self._product(layer.out, at_mixed, n, at_x, add=1)
-            lib.exact_norm(at_x, n, d, layer.mlp_gains.data_ptr(), t, epsilon, at_a)
-            self._product(layer.gate_up, at_a, n, at_y)
-            lib.exact_activate(
-                at_y,
-                n,
-                f,
-                layer.gate_step,
-                self._sigmoid_table.data_ptr(),
-                self._act.data_ptr(),
-                at_e,
-                at_inner,
-            )
-            self._product(layer.down, at_inner, n, at_x, add=1, exponents=at_e)
+        places = [
+            piece.cache.places(count)  # type: ignore[attr-defined]
+            for piece, count in zip(chunk, rows, strict=True)
+        ]
+        spans = zip(rows, past, map(len, places), strict=True)
+        runs = [
+            _Run(store.data_ptr(), store.shape[3], start, end - start)
+            for found in places
+            for store, start, end in found
+        ]
+        wide = max((a.heads + 2 * a.kv_heads) * a.head_dim, 2 * a.intermediate_size)
+        doubles = torch.empty(n * (wide + 1), dtype=torch.float64)
+        sizes = [a.hidden_size, *(h * a.head_dim for h in (a.heads, a.kv_heads, a.heads))]
+        words = torch.empty(n * (sum(sizes) + a.intermediate_size), dtype=torch.int16)
+        at, addresses = words.data_ptr(), []
+        for size in (*sizes, a.intermediate_size):
+            addresses.append(at)
+            at += 2 * n * size
+        y = doubles.data_ptr()
+        scratch = _Scratch(
+            *(y, y + 8 * n * wide, *addresses),
+            *(part.data_ptr() for part in (self._scores, self._sums, self._act)),
+        )
+        self._library.exact_layers(
+            self._table,
+            len(self._table),
+            ctypes.byref(self._shape),
+            (_SpanRows * len(chunk))(*(_SpanRows(*span) for span in spans)),
+            len(chunk),
+            (_Run * len(runs))(*runs),
+            rotation.data_ptr(),
+            ctypes.byref(scratch),
+            x.data_ptr(),
+        )
         return x
 
     def _norm(self, x: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
@@ -196,58 +225,48 @@ class NativeModel(ExactModel):
         )
         return layer.down(inner, exponents)
 
-    def _product(
-        self, part: Requantised, a: int, n: int, out: int, add: int = 0, exponents: int = 0
-    ) -> None:
-        """One product; a and out are addresses of int16[n, in] and float64[n, out]."""
-        product = part.product
-        self._library.exact_product(
-            a,
-            n,
-            product.in_features,
-            product.weight.data_ptr(),
-            product.out_features,
-            product.in_features if product.narrow else PIECE,
-            part.scale.data_ptr(),
-            part.half.data_ptr(),
-            exponents,
-            add,
-            out,
-        )
-
-    def _attend_native(
-        self, q: int, n: int, runs: Sequence[Run], past: int, score_scale: int, out: int
-    ) -> None:
-        a, count = self.arch, len(runs)
-        pointers, integers = ctypes.c_void_p * count, ctypes.c_int64 * count
-        self._library.exact_attend(
-            q,
-            n,
-            a.heads,
-            a.kv_heads,
-            a.head_dim,
-            past,
-            count,
-            pointers(*(keys.data_ptr() for keys, _ in runs)),
-            pointers(*(values.data_ptr() for _, values in runs)),
-            integers(*(keys.stride(0) for keys, _ in runs)),
-            integers(*(keys.shape[1] for keys, _ in runs)),
-            score_scale,
-            self._exp_table.data_ptr(),
-            EXP_LIMIT,
-            self._scores.data_ptr(),
-            self._sums.data_ptr(),
-            out,
-        )
-
     def _read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n = len(x)
         if n > self.kernel_rows:
             return super()._read(x)
         hidden = self._norm(x, self._final_gains)
         logits = torch.empty((n, self._head.product.out_features), dtype=torch.float64)
-        self._product(self._head, hidden.data_ptr(), n, logits.data_ptr())
+        head = self._head.product
+        self._library.exact_product(
+            hidden.data_ptr(),
+            n,
+            head.in_features,
+            head.weight.data_ptr(),
+            head.out_features,
+            _piece(head),
+            self._head.scale.data_ptr(),
+            self._head.half.data_ptr(),
+            None,
+            0,
+            logits.data_ptr(),
+        )
         return hidden, clamped_logits(logits)
+
+
+def _piece(product: Int8Linear) -> int:
+    """How many inputs are summed in 32 bits."""
+    return product.in_features if product.narrow else PIECE
+
+
+def _product(part: Requantised) -> _Product:
+    found = part.product
+    addresses = (t.data_ptr() for t in (found.weight, part.scale, part.half))
+    return _Product(*addresses, found.in_features, found.out_features, _piece(found))
+
+
+def _layer(layer: Layer) -> _Layer:
+    """A layer by the addresses of its tensors, which its model keeps."""
+    gains = (layer.attention_gains, layer.mlp_gains, layer.score_scale)
+    return _Layer(
+        *(tensor.data_ptr() for tensor in gains),
+        layer.gate_step,
+        *map(_product, (layer.qkv, layer.out, layer.gate_up, layer.down)),
+    )
 
 
 def main() -> int:
