@@ -169,7 +169,7 @@ class PanelWatch:
         panel, juries = self._contracts.panel, self._contracts.juries
         if not jury.waits or case.printed or not jury.is_closed(now.time):
             return
-        until = panel.case_of(case.id).open_until
+        until = case.open_until(jury)
         if now.time > until or not juries.is_closed(jury.id):
             return
         about, subject = f"panel case {case.id}", case.subject
@@ -248,7 +248,7 @@ class PanelWatch:
                 return
         if jury.waits and jury.seated and jury.committed:
             # Over only by V's silence, which the case's clock knows.
-            over = now.time > panel.case_of(case.id).open_until and jury.is_closed(now.time)
+            over = now.time > case.open_until(jury) and jury.is_closed(now.time)
         else:
             over = jury.is_over(now.time)
         if not over:

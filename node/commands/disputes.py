@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from settlement.chain.contracts import Contracts
     from settlement.chain.disputes import Dispute
-    from settlement.chain.standing import Standing
+    from settlement.chain.indexer import ChainEvent
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "disputes",
-        help="show draws, demands, cases, filings and faults",
-        description="Reads the deployment's events and shows every draw, demand, case and filing "
-        "that is open, and every fault that was judged: its state, deadline with the time left, "
-        "bond, and what happens next. With --api also what that running node has found and will "
+        help="show draws, demands, cases, filings, panels and faults",
+        description="Reads the deployment's events and shows every draw, demand, case, filing and "
+        "panel that is open, and every fault that was judged: its state, deadline with the time "
+        "left, bond, and what happens next. With --api also what that running node has found and will "
         "do. Needs no password.",
     )
     parser.add_argument(
@@ -57,17 +57,25 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from settlement.chain.disputes import disputes
+    from settlement.chain.panel_disputes import panel_disputes
+    from settlement.chain.panel_standing import fold_panel
+    from settlement.chain.standing import fold
 
     key = _key(args)
     if args.mine and key is None:
         raise CommandError(
             f"whose? {args.keystore} is not there: name an --address or a --keystore"
         )
-    contracts, standing = _read(args)
+    contracts, events = _read(args)
+    standing = fold(events)
     head = contracts.rpc.head()
+    mine = frozenset() if key is None else standing.keys_of(key)
     rows = [
         row
-        for row in disputes(standing, key, head.timestamp, head.number)
+        for row in (
+            *disputes(standing, key, head.timestamp, head.number),
+            *panel_disputes(fold_panel(events), mine, head.timestamp),
+        )
         if _is_wanted(args, row) and not _is_used(contracts, row)
     ]
     here = _ask(args.api) if args.api else None
@@ -98,12 +106,11 @@ def _key(args: argparse.Namespace) -> bytes | None:
         raise CommandError(f"{error}; or name an --address") from error
 
 
-def _read(args: argparse.Namespace) -> tuple[Contracts, Standing]:
-    """The deployment and its standing, read from its first block."""
+def _read(args: argparse.Namespace) -> tuple[Contracts, list[ChainEvent]]:
+    """The deployment and its events, read from its first block."""
     from settlement.chain import deploy
-    from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
+    from settlement.chain.indexer import Batch, Indexer, IndexStore
     from settlement.chain.rpc import Rpc
-    from settlement.chain.standing import fold
 
     chain_id = Rpc.connect(args.rpc_url).chain_id
     contracts, book = deploy.connect(args.rpc_url, address_book_path(args, chain_id))
@@ -122,7 +129,7 @@ def _read(args: argparse.Namespace) -> tuple[Contracts, Standing]:
             start=book.first_block,
             confirmations=args.confirmations,
         ).catch_up(take)
-    return contracts, fold(events)
+    return contracts, events
 
 
 def _is_wanted(args: argparse.Namespace, row: Dispute) -> bool:
@@ -161,7 +168,11 @@ def _lines(row: Dispute, now: int, block: int, decimals: int, symbol: str) -> li
     return lines
 
 
-_PARTS = {"accused": "against this address", "by": "by this address"}
+_PARTS = {
+    "accused": "against this address",
+    "by": "by this address",
+    "juror": "this address sits on its jury",
+}
 
 
 def _ask(api: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Fleet:
         """Writes the configuration and starts the process."""
         operator.config_file.write_text(dump(self._config(operator)))
         operator.ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "node", "node", "run"]
+        command = [*self.program(operator), "node", "run"]
         command += ["--config", str(operator.config_file)]
         command += ["--ready-file", str(operator.ready_file)]
         with operator.log_file.open("ab") as log:
@@ -108,6 +108,10 @@ class Fleet:
                 preexec_fn=die_with_parent(),
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
+
+    def program(self, operator: Operator) -> list[str]:
+        """What a node of the devnet runs; a test may put a dishonest one in its place."""
+        return [sys.executable, "-m", "node"]
 
     def await_ready(self, operator: Operator, seconds: float = START_SECONDS) -> Running:
         """Waits until the node serves. Raises NodeDied with the end of its log."""

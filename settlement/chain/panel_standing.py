@@ -197,6 +197,11 @@ class PanelCase:
         """Seconds that a jury has for its answers."""
         return int(self.charge[_TERMS][_SPANS][_COMMIT])
 
+    def open_until(self, jury: JuryView) -> int:
+        """Unix seconds until which the accused may open its fingerprint to that jury."""
+        _seat, commit, opening, _reveal = self.charge[_TERMS][_SPANS]
+        return jury.summoned.seat_until + int(commit) + int(opening)
+
     @property
     def jury(self) -> int:
         """The one that sits, or sat last."""
