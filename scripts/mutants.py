@@ -272,6 +272,13 @@ MUTANTS: Final = (
         "test_engine_trajectory.py::test_batched_sessions_say_what_each_says_alone",
     ),
     Mutant(
+        "drafts-of-another-session",
+        _ENGINE + "drafter.py",
+        "zip(group.items(), rows, strict=True)",
+        "zip(group.items(), rows[::-1], strict=True)",
+        "test_draft_together.py::test_sessions_drafted_together_draft_what_each_would_alone",
+    ),
+    Mutant(
         "surplus-kept-after-a-mismatch",
         _ENGINE + "drafter.py",
         "        kept = self._ahead[match:] if match == len(emitted) else []\n",

@@ -7,6 +7,9 @@ and a stale proposal need no cases of their own.
 
 In rejection mode every token must be drawn with the coin of its own round, so nothing is drafted
 ahead and nothing carried over.
+
+A guess that needs a model is asked for as a `Feed`, so that one pass can serve many sessions
+(`draft_together`): a draft model reads all its weights for one row as for eight.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, KeptList, ProposalError
 from settlement.masses import point_mass
 from settlement.records import Mode
+
+if TYPE_CHECKING:
+    from node.inference.model import LanguageModel, Rows, Span
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,15 @@ class Step:
     def certain(cls, token: int) -> Step:
         """A token from a drafter without a distribution: all mass on it."""
         return cls(token, point_mass(token), 0, (token,))
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a session's next guess needs: this span run by this model. Its last row is then chosen
+    from (`DraftSession.chosen`)."""
+
+    model: LanguageModel
+    span: Span
 
 
 class DraftSession(ABC):
@@ -94,12 +109,20 @@ class DraftSession(ABC):
         Raises:
             ProposalError: rejection mode without a coin.
         """
-        rejection = self.params.mode == Mode.REJECTION
-        if rejection:
+        self.begin(coin)
+        self._extend(k, coin)
+        return self.window(k)
+
+    def begin(self, coin: DraftCoin | None) -> None:
+        """Make ready for a window; errors as `propose`."""
+        if self.params.mode == Mode.REJECTION:
             if coin is None:
                 raise ProposalError("rejection mode: propose needs the round's coin")
             self._drop(0)
-        self._extend(k, coin)
+
+    def window(self, k: int) -> Draft:
+        """The first k of what is drafted, for the verifier."""
+        rejection = self.params.mode == Mode.REJECTION
         steps = self._ahead[:k]
         relaxed = self.params.relax_tau > 0
         draft = Draft(
@@ -143,27 +166,54 @@ class DraftSession(ABC):
 
     def _extend(self, n: int, coin: DraftCoin | None) -> None:
         start = self._clock()
+        while (feed := self.lacking(n, coin)) is not None:
+            self.take(feed.model.forward([feed.span])[0], coin)
+        self._spent += self._clock() - start
+
+    def lacking(self, n: int, coin: DraftCoin | None) -> Feed | None:
+        """Draft towards n tokens ahead as far as that needs no model.
+
+        Returns:
+            What to run for the next one, its rows then for `take`; None when n are there, or as
+            many as there will be.
+        """
         while len(self._ahead) < n:
             strict = self.params.mode != Mode.REJECTION
             if strict and self._ahead and self._ahead[-1].token in self.stop_ids:
-                break
+                return None
             step = self._next(coin)
-            if step is None:
-                break
-            self._ahead.append(step)
-            self._made += 1
-        self._spent += self._clock() - start
+            if step is None or isinstance(step, Feed):
+                return step
+            self._append(step)
+        return None
+
+    def take(self, rows: Rows, coin: DraftCoin | None) -> None:
+        """Draft one token from what a model said of the `Feed` asked for."""
+        self._append(self._chosen(rows, coin))
+
+    def spend(self, seconds: float) -> None:
+        """Count time as this session's drafting that others ran for it."""
+        self._spent += seconds
+
+    def _append(self, step: Step) -> None:
+        self._ahead.append(step)
+        self._made += 1
 
     def _drop(self, keep: int) -> None:
         del self._ahead[keep:]
         self._rewind(len(self.tokens) + keep)
 
     @abstractmethod
-    def _next(self, coin: DraftCoin | None) -> Step | None:
-        """The token after `tokens` and the ahead, at position `position + surplus`.
+    def _next(self, coin: DraftCoin | None) -> Step | Feed | None:
+        """The token after `tokens` and the ahead, at position `position + surplus`, or what a model
+        must be fed for it.
 
         None when there is no guess; in rejection mode there must be one.
         """
+
+    def _chosen(self, rows: Rows, coin: DraftCoin | None) -> Step:
+        """The token that a fed model's last row says."""
+        raise NotImplementedError(f"{type(self).__name__} asks for no model")
 
     def _rewind(self, length: int) -> None:  # noqa: B027  stateless kinds have nothing to undo
         """Of tokens + ahead only the first `length` stay as they are."""
@@ -190,3 +240,86 @@ class Drafter(Protocol):
         output_ids: Sequence[int] = (),
         stop_ids: frozenset[int] = frozenset(),
     ) -> DraftSession: ...
+
+
+@dataclass(frozen=True)
+class Want:
+    """A `propose` of one session, or (ahead) a `draft_ahead`, to be done with others'.
+
+    Attributes:
+        count: tokens, as `k` and `n` there.
+        coin: in rejection mode, the round's.
+    """
+
+    session: DraftSession
+    count: int
+    coin: DraftCoin | None = None
+    ahead: bool = False
+
+
+def draft_together(
+    wants: Sequence[Want], clock: Callable[[], float] = time.perf_counter
+) -> list[Draft | int | Exception]:
+    """Each session's `propose` or `draft_ahead`, a model's passes shared by all that wait for it.
+
+    Args:
+        wants: no session twice.
+
+    Returns:
+        In order, what each would have returned, or raised. A pass that fails is run again session
+        by session, so that only the one at fault fails.
+    """
+    failed: dict[int, Exception] = {}
+    going: list[int] = []
+    for index, want in enumerate(wants):
+        if want.ahead and want.session.params.mode == Mode.REJECTION:
+            continue  # nothing is drafted ahead there
+        try:
+            if not want.ahead:
+                want.session.begin(want.coin)
+            going.append(index)
+        except Exception as error:
+            failed[index] = error
+    while going:
+        feeds: dict[int, Feed] = {}
+        for index in going:
+            feed = wants[index].session.lacking(wants[index].count, wants[index].coin)
+            if feed is not None:
+                feeds[index] = feed
+        for model in {id(feed.model): feed.model for feed in feeds.values()}.values():
+            group = [index for index, feed in feeds.items() if feed.model is model]
+            failed |= _share(model, {i: (wants[i], feeds[i]) for i in group}, clock)
+        going = [index for index in feeds if index not in failed]
+    results: list[Draft | int | Exception] = []
+    for index, want in enumerate(wants):
+        if index in failed:
+            results.append(failed[index])
+        elif want.ahead:
+            results.append(want.session.surplus)
+        else:
+            results.append(want.session.window(want.count))
+    return results
+
+
+def _share(
+    model: LanguageModel, group: dict[int, tuple[Want, Feed]], clock: Callable[[], float]
+) -> dict[int, Exception]:
+    """One pass for all, and each session's token from it; what failed, by index."""
+    start = clock()
+    try:
+        rows = model.forward([feed.span for _, feed in group.values()])
+    except Exception as error:
+        if len(group) == 1:
+            return dict.fromkeys(group, error)
+        alone = [_share(model, {index: pair}, clock) for index, pair in group.items()]
+        return {index: error for found in alone for index, error in found.items()}
+    shared = clock() - start
+    failed: dict[int, Exception] = {}
+    for (index, (want, _)), row in zip(group.items(), rows, strict=True):
+        start = clock()
+        try:
+            want.session.take(row, want.coin)
+        except Exception as error:
+            failed[index] = error
+        want.session.spend(shared + clock() - start)
+    return failed

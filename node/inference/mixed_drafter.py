@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from node.inference.drafter import Step
+from node.inference.drafter import Feed, Step
 from node.inference.lookup import NgramIndex
-from node.inference.model import LanguageModel
+from node.inference.model import LanguageModel, Rows
 from node.inference.model_drafter import ModelDrafter, ModelDraftSession
 from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
@@ -125,20 +125,21 @@ class MixedSession(ModelDraftSession):
         # of each token ahead
         self._sources: list[Source] = []
 
-    def _next(self, coin: DraftCoin | None) -> Step | None:
+    def _next(self, coin: DraftCoin | None) -> Step | Feed | None:
         hope = 1.0
         for source in self._sources:
             hope *= self._beliefs.chance(source)
         if hope < self._worth:
             return None
-        step, source = self._looked_up(), ("ngram", 0)
-        if step is not None:
-            source = ("ngram", step[1])
-            self._sources.append(source)
-            return step[0]
-        made = super()._next(coin)
-        if made is not None:
-            self._sources.append(("model", made.confidence * _BINS >> 16))
+        found = self._looked_up()
+        if found is not None:
+            self._sources.append(("ngram", found[1]))
+            return found[0]
+        return super()._next(coin)
+
+    def _chosen(self, rows: Rows, coin: DraftCoin | None) -> Step:
+        made = super()._chosen(rows, coin)
+        self._sources.append(("model", made.confidence * _BINS >> 16))
         return made
 
     def _looked_up(self) -> tuple[Step, int] | None:

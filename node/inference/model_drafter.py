@@ -10,8 +10,8 @@ import torch
 
 from node.inference import sampling
 from node.inference.choice import Columns
-from node.inference.drafter import DraftSession, Step
-from node.inference.model import LanguageModel, Span, check_tokens
+from node.inference.drafter import DraftSession, Feed, Step
+from node.inference.model import LanguageModel, Rows, Span, check_tokens
 from node.inference.params import History, SamplingParams
 from node.inference.proposal import DraftCoin
 from settlement.acceptance import greedy_argmax
@@ -109,16 +109,20 @@ class ModelDraftSession(DraftSession):
         """Tokens in the draft model's cache."""
         return self._cache.length
 
-    def _next(self, coin: DraftCoin | None) -> Step | None:
-        drafter, params = self._drafter, self.params
-        if params.mode != Mode.REJECTION:
+    def _next(self, coin: DraftCoin | None) -> Step | Feed | None:
+        drafter = self._drafter
+        if self.params.mode != Mode.REJECTION:
             full = len(self.tokens) + len(self._ahead) >= drafter.model.context_length
             if full:  # a target's context can be longer than the draft's
                 return None
         ahead = [step.token for step in self._ahead]
         missing = [*self.tokens, *ahead][self._cache.length :]
-        row = drafter.model.forward([Span(self._cache, missing)])[0]
-        logits = row.logits[:, : len(drafter.ids)]
+        return Feed(drafter.model, Span(self._cache, missing))
+
+    def _chosen(self, rows: Rows, coin: DraftCoin | None) -> Step:
+        drafter, params = self._drafter, self.params
+        ahead = [step.token for step in self._ahead]
+        logits = rows.logits[:, : len(drafter.ids)]
         z = sampling.penalised(
             logits, params, self._history, ahead, first=len(ahead), columns=drafter.columns
         )

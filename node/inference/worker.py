@@ -2,18 +2,20 @@
 
 Requests that come while a pass is running are verified together in the next one: whoever gets the
 device first takes along everyone who waits. There is no background task to start or stop. Prompts
-are run piece by piece in the same passes.
+are run piece by piece in the same passes. Sessions that wait for drafts share a draft model's
+passes in the same way.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
 
-from node.inference.proposal import VerifyOutcome, VerifyRequest
+from node.inference.drafter import DraftSession, Want, draft_together
+from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 
 if TYPE_CHECKING:
     from node.inference.verifier import TargetSession, Verifier
@@ -30,15 +32,19 @@ class WorkerBusy(RuntimeError):
 
 
 class _Ticket:
-    """One waiting request, or (None) a piece of a session's prompt. `taken` once it is part of a
-    pass, which cannot be undone."""
+    """One waiting request: a window to verify, drafts, or (None) a piece of a session's prompt.
+    `taken` once it is part of a pass, which cannot be undone. `result` is raised if it can be."""
 
-    def __init__(self, session: TargetSession, request: VerifyRequest | None) -> None:
+    def __init__(self, session: Any, request: VerifyRequest | Want | None) -> None:
         self.session = session
         self.request = request
         self.taken = False
         self.done = trio.Event()
-        self.result: VerifyOutcome | BaseException | None = None
+        self.result: Any = None
+
+
+# Stands for the verifier among those who wait for drafts.
+_DRAFTS: Final = object()
 
 
 class InferenceWorker:
@@ -71,9 +77,11 @@ class InferenceWorker:
         self.prefill_rows = prefill_rows
         self._device = trio.CapacityLimiter(1)
         self._thread = trio.CapacityLimiter(1)
-        self._waiting: list[tuple[Verifier, _Ticket]] = []
+        self._waiting: list[tuple[object, _Ticket]] = []
         #: passes run, and sessions that had a window in them
         self.passes = self.pass_sessions = 0
+        #: times that drafts were made, and sessions for which
+        self.draftings = self.drafting_sessions = 0
 
     @property
     def waiting(self) -> int:
@@ -109,7 +117,7 @@ class InferenceWorker:
         session = await self.call(verifier.admit, *args, **kwargs)
         try:
             while session.prefilling:
-                await self._queued(verifier, _Ticket(session, None))
+                await self._verified(verifier, _Ticket(session, None))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.finish(verifier.close, session)
@@ -128,20 +136,43 @@ class InferenceWorker:
         Raises:
             WorkerBusy: too many wait already. Otherwise as `Verifier.verify`.
         """
-        outcome = await self._queued(verifier, _Ticket(session, request))
-        assert outcome is not None
+        outcome = await self._verified(verifier, _Ticket(session, request))
+        assert isinstance(outcome, VerifyOutcome)
         return outcome
 
-    async def _queued(self, verifier: Verifier, ticket: _Ticket) -> VerifyOutcome | None:
-        """Wait for a pass that takes the ticket; None for a piece of a prompt."""
+    async def propose(self, session: DraftSession, k: int, coin: DraftCoin | None = None) -> Draft:
+        """`DraftSession.propose`, sharing passes with other sessions that wait for drafts.
+
+        One request of a session at a time. Cancelled once begun, it is finished first, as `verify`.
+
+        Raises:
+            WorkerBusy: too many wait already. Otherwise as `DraftSession.propose`.
+        """
+        ticket = _Ticket(session, Want(session, k, coin))
+        draft = await self._queued(_DRAFTS, ticket, lambda: self._run_drafts(ticket))
+        assert isinstance(draft, Draft)
+        return draft
+
+    async def draft_ahead(self, session: DraftSession, n: int) -> int:
+        """`DraftSession.draft_ahead`, as `propose`."""
+        ticket = _Ticket(session, Want(session, n, ahead=True))
+        return int(await self._queued(_DRAFTS, ticket, lambda: self._run_drafts(ticket)))
+
+    async def _verified(self, verifier: Verifier, ticket: _Ticket) -> Any:
+        return await self._queued(verifier, ticket, lambda: self._run_pass(verifier, ticket))
+
+    async def _queued(
+        self, owner: object, ticket: _Ticket, run: Callable[[], Awaitable[None]]
+    ) -> Any:
+        """Wait for a pass that takes the ticket, or `run` one; its result."""
         if len(self._waiting) >= self.max_waiting:
             raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
-        entry = (verifier, ticket)
+        entry = (owner, ticket)
         self._waiting.append(entry)
         try:
             async with self._device:
                 if not ticket.taken:
-                    await self._run_pass(verifier, ticket)
+                    await run()
         except trio.Cancelled:
             if not ticket.taken:
                 self._waiting.remove(entry)
@@ -173,7 +204,7 @@ class InferenceWorker:
             sessions.add(id(ticket.session))
             ticket.taken = True
         self._waiting = [(v, t) for v, t in self._waiting if not t.taken]
-        work = [(t.session, t.request) for t in batch if t.request is not None]
+        work: list[Any] = [(t.session, t.request) for t in batch if t.request is not None]
         prefill = [ticket.session for ticket in pieces]
         rows = self.prefill_rows if windows else PREFILL_CHUNK
         results: list[VerifyOutcome | ValueError] | BaseException
@@ -189,6 +220,29 @@ class InferenceWorker:
                 ticket.result = results
             elif index < len(batch):
                 ticket.result = results[index]
+            ticket.done.set()
+
+    async def _run_drafts(self, leader: _Ticket) -> None:
+        """Draft for the leader and who else waits for drafts."""
+        batch: list[_Ticket] = []
+        sessions: set[int] = set()
+        for ticket in (leader, *(t for owner, t in self._waiting if owner is _DRAFTS)):
+            if id(ticket.session) not in sessions and len(batch) < self.max_batch:
+                sessions.add(id(ticket.session))
+                ticket.taken = True
+                batch.append(ticket)
+        self._waiting = [(v, t) for v, t in self._waiting if not t.taken]
+        wants = [ticket.request for ticket in batch if isinstance(ticket.request, Want)]
+        results: list[Draft | int | Exception] | BaseException
+        try:
+            with trio.CancelScope(shield=True):
+                results = await self._in_thread(lambda: draft_together(wants))
+        except BaseException as error:
+            results = error
+        self.draftings += 1
+        self.drafting_sessions += len(batch)
+        for index, ticket in enumerate(batch):
+            ticket.result = results if isinstance(results, BaseException) else results[index]
             ticket.done.set()
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

@@ -74,10 +74,10 @@ class WorkerDrafter:
         )
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
-        return await self._worker.call(handle.propose, k, coin)
+        return await self._worker.propose(handle, k, coin)
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
-        await self._worker.call(handle.draft_ahead, count)
+        await self._worker.draft_ahead(handle, count)
 
     async def commit(self, handle: DraftSession, emitted: Sequence[int]) -> None:
         await self._worker.call(handle.commit, emitted)
