@@ -377,7 +377,7 @@ def test_nobody_accuses_twice_itself_what_is_not_settled_or_what_is_paid_for() -
 
 def test_what_may_not_be_asked_or_costs_too_much_is_shown() -> None:
     def refuse(*_: Any) -> Any:
-        raise Reverted("verdictPlace", "NotThisBatch", ())
+        raise Reverted("verdictPlace", "NotThisBatch", {})
 
     assert accuse(verdict_subject=refuse).lacks[0].action == Action.ACCUSE
     made = accuse(policy=PanelPolicy(bond=BOND - 1))
