@@ -86,6 +86,14 @@ class InThread:
         await trio.lowlevel.checkpoint()
         return verifier.verify(session, request)
 
+    async def propose(self, session: Any, k: int, coin: Any = None) -> Any:
+        await trio.lowlevel.checkpoint()
+        return session.propose(k, coin)
+
+    async def draft_ahead(self, session: Any, n: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return int(session.draft_ahead(n))
+
 
 @dataclass
 class Seat:
