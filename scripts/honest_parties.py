@@ -62,14 +62,15 @@ _TERMS: Final = DrawTerms(2**32 // 4, 5_000, 4)
 _COVERED: Final = 1 << 62
 
 
-def chunk_of_rounds(number: int) -> Row:
-    """One lane's life: sessions, settlements, payments, draws, openings, a search for faults."""
+def chunk_of_rounds(number: int, least: int = CHUNK) -> Row:
+    """One lane's life, of at least so many rounds: sessions, settlements, payments, draws,
+    openings, a search for faults."""
     from played_sessions import play
 
     rng = Random(f"honest/{number}")
     mode = (Mode.GREEDY, Mode.COUPLED, Mode.REJECTION)[number % 3]
     rounds: list[Any] = []
-    while len(rounds) < CHUNK:
+    while len(rounds) < least:
         terms = {"max_window": rng.choice((2, 2, 6)), "nonce": len(rounds)}
         rounds.extend(play(_DOMAIN, rng, mode, **terms).rounds)
     lane = rounds[0].order.lane

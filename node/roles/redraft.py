@@ -33,9 +33,10 @@ def redraft(
 ) -> tuple[Difference, ...]:
     """Where D's lists are not the registered model's, by more than `tolerance.mass`.
 
-    Every round is drafted again under its own coin from the output before it. Of a window, what
-    follows a token that is not ours (the coin may fall to either side of an edge that two honest
-    runs place a hair apart) has another context and is left out.
+    Every round is drafted again under its own coin from the output before it. Of a window, only
+    what V has answered counts; and what follows a token that is not ours (the coin may fall to
+    either side of an edge that two honest runs place a hair apart) has another context and is left
+    out.
 
     Raises:
         ValueError: the session is not in rejection mode.
@@ -58,7 +59,8 @@ def redraft(
             if frame is not None:
                 coin = DraftCoin(frame.commit.chain_value, frame.commit.context_hash)
                 mine = session.propose(len(frame.leaves), coin)
-                pairs = zip(frame.leaves, frame.kept, mine.tokens, mine.kept, strict=False)
+                answered = frame.leaves[: len(done.verdict.tokens)]
+                pairs = zip(answered, frame.kept, mine.tokens, mine.kept, strict=False)
                 for leaf, theirs, token, ours in pairs:
                     margin = apart(ours, theirs)
                     if margin > bound:

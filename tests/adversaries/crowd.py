@@ -59,8 +59,8 @@ HONEST_CLIENTS: Final = 2
 DRAFTERS, VERIFIERS = ("drafter-1", "drafter-2"), ("verifier-1", "verifier-2")
 
 
-def run_of_sessions(number: int, kind: str) -> Row:
-    """One run: two honest clients and five hostile ones, REQUESTS requests each."""
+def run_of_sessions(number: int, kind: str, requests: int = REQUESTS) -> Row:
+    """One run: two honest clients and five hostile ones, `requests` requests each."""
     limits = LimitConfig(round_seconds=1.0, resume_seconds=6.0)
     arena = Arena(seed=number, line=BAD, limits=limits)
     seats = (*DRAFTERS, *VERIFIERS, *(f"client-{index}" for index in range(HONEST_CLIENTS)))
@@ -72,14 +72,14 @@ def run_of_sessions(number: int, kind: str) -> Row:
 
     Domain.sign = watched  # type: ignore[method-assign]
     try:
-        row: Row = run_deterministically(number, _served, arena, kind)
+        row: Row = run_deterministically(number, _served, arena, kind, requests)
     finally:
         Domain.sign = sign  # type: ignore[method-assign]
     signed = {name: watch.count[name] for name in ("Verdict", "DraftCommit", "Voucher")}
     return {"kind": kind, "number": number, **row, "signed": signed, "twice": watch.twice}
 
 
-async def _served(arena: Arena, kind: str) -> Row:
+async def _served(arena: Arena, kind: str, requests: int) -> Row:
     pair, tokens = (TINY_PAIR, 24) if kind == "sessions" else (TABLES, 120)
     names = ("NeverSigns", "SignsOnce", "ForgedSeed", "ReusedNonce", "SeedGrinding")
     roles = [ClientRole] * HONEST_CLIENTS + [getattr(hostile, name) for name in names]
@@ -98,7 +98,7 @@ async def _served(arena: Arena, kind: str) -> Row:
             nodes[f"client-{index}"] = node
             role = role_kind(node, _Listed(arena), tokenizer.token_bytes)
             honest = role_kind is ClientRole
-            for request in range(REQUESTS):
+            for request in range(requests):
                 mode = (Mode.COUPLED, Mode.GREEDY, Mode.REJECTION)[(index + request) % 3]
                 plan = arena.plan(
                     prompt=pair.prompt(),
@@ -130,7 +130,7 @@ async def _served(arena: Arena, kind: str) -> Row:
         async with trio.open_nursery() as clients:
             for index, role_kind in enumerate(roles):
                 clients.start_soon(client, index, role_kind)
-            await _quiet(ended, REQUESTS * len(roles))
+            await _quiet(ended, requests * len(roles))
             honest_seats = [seat.address for seat in payees.values()]
             honest_seats += [nodes[f"client-{i}"].address for i in range(HONEST_CLIENTS)]
             proofs = [proof for node in nodes.values() for proof in proven(node)]
@@ -145,12 +145,12 @@ async def _served(arena: Arena, kind: str) -> Row:
     check_money(arena, [outcome for _plan, outcome in outcomes])
     wrong = sum(not _is_the_targets(pair, plan, outcome) for plan, outcome in outcomes)
     return {
-        "requests": REQUESTS * len(roles),
+        "requests": requests * len(roles),
         "sessions": len(sessions),
         "rounds": rounds,
         "ended": dict(ended),
         "honest_answered": len(outcomes),
-        "honest_asked": REQUESTS * HONEST_CLIENTS,
+        "honest_asked": requests * HONEST_CLIENTS,
         "against_honest": sum(proof.guilty in honest_seats for proof in proofs),
         "against_hostile": sum(proof.guilty not in honest_seats for proof in proofs),
         "wrong_texts": wrong,

@@ -16,6 +16,7 @@ from courtroom import KEYS, STAKE
 from panelroom import AUDITORS, PARAMETERS, TARGET, Hall, PanelRoom, key_of
 from stage import Played, Row, Scene
 
+from node.roles import answering
 from settlement import panels, trees
 from settlement.chain.contracts import Role
 from settlement.chain.errors import ChainError, Reverted
@@ -99,10 +100,10 @@ class Ground:
         return self.chain.place_rule.verdict_question(words, source)
 
     def answer(self, round_: int, within: int) -> Answer:
-        """An honest auditor's: its own fingerprint, and how far V's token lies below its best."""
-        at = self.batch.rounds[round_].verdict.base + within
-        assert not any(item.position == at for item in self.run.findings.mismatches)
-        return Answer(print=self.run.findings.fingerprints[at])
+        """An honest auditor's: its own fingerprint, and how far V's word lies from its own."""
+        pair = self.played.pair
+        token_bytes = pair.tokenizer().token_bytes
+        return answering.answer(pair.target(), self.run.case, round_, within, token_bytes)
 
     def sealed(self, round_: int, within: int) -> tuple[bytes, bytes]:
         """V's salt and fingerprint of that token."""

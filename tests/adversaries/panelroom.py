@@ -1,8 +1,8 @@
 """What a panel makes of what a second run finds: F9 against V, F12 against D. Needs anvil, solc.
 
 Seven auditors stand by, each with a stake and a key; who sits is drawn by the contracts. A juror
-runs the registered model itself and answers with what it found (`Rerun`), sealed, before V opens
-its fingerprint. The accuser is a stranger who has the records.
+runs the registered model itself and answers as its node would (`node.roles.answering`), sealed,
+before V opens its fingerprint. The accuser is a stranger who has the records.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import arena
 import courtroom
 from courtroom import KEYS, STAKE, TOKEN, Courtroom, deploy_devnet, make_sender
+from pairs import Pair
 from stage import Played, Rerun, Row, Scene
 
-from node.roles.rerun import NEAR_TIE, Difference, Tolerance
+from node.roles import answering
+from node.roles.rerun import Tolerance
 from settlement import panels
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
@@ -31,8 +35,8 @@ from settlement.chain.sender import Sender
 from settlement.chain.standing import fold
 from settlement.draws import BatchEvidence
 from settlement.hashing import keccak256
-from settlement.panels import MAX_MARGIN, Answer, Result
-from settlement.records import SCORE_BITS, Lane, Manifest, Mode, Tier
+from settlement.panels import Answer, Result
+from settlement.records import Lane, Manifest, Tier
 from settlement.signing import address_of_key
 
 RESERVE = 10 * TOKEN
@@ -76,8 +80,10 @@ class Hall:
     """Everybody's hands on the chain in one scene, and its events."""
 
     def __init__(self, contracts: Contracts, anvil: Anvil, folder: Path) -> None:
-        self.chain, self.anvil, self.folder = contracts, anvil, folder
         folder.mkdir(parents=True, exist_ok=True)
+        # Of its own: what was sent before the chain was rolled back must not pass for sent.
+        folder = Path(mkdtemp(dir=folder))
+        self.chain, self.anvil, self.folder = contracts, anvil, folder
         followed = (
             *contracts.followed(),
             contracts.pool,
@@ -179,44 +185,36 @@ class Place:
     answer: Answer  # an honest juror's
 
 
-def wrong_tokens(run: Rerun) -> Iterator[Place]:
-    """The first wrong place of every round that has one, and what a juror finds there."""
-    said = run.prints
-    bound, mode = Tolerance().fingerprint, run.served.terms.order.mode
-    first = run.served.terms.order.start_position
-    for done in run.served.rounds:
+def wrong_tokens(pair: Pair, run: Rerun) -> Iterator[Place]:
+    """The first wrong place of every round that has one, and what a juror's node answers there."""
+    bound, said = Tolerance().fingerprint, run.prints
+    first = run.case.order.start_position
+    for index, done in enumerate(run.case.rounds):
         verdict = done.verdict.verdict
         for within in range(verdict.emitted):
             at = verdict.base + within
-            found = [item for item in run.findings.mismatches if item.position == at]
+            found = any(item.position == at for item in run.findings.mismatches)
             ours = run.findings.fingerprints[at - first]
-            theirs = said[at - first] if at - first < len(said) else ours
-            if found or panels.distance(ours, theirs) > bound:
-                margin = max((in_q24(item, mode) for item in found), default=0)
-                answer = Answer(print=ours, margin=margin)
+            if found or panels.distance(ours, said[at - first]) > bound:
+                token_bytes = pair.tokenizer().token_bytes
+                answer = answering.answer(pair.target(), run.case, index, within, token_bytes)
                 yield Place(verdict.start_hash, verdict.round, within, answer)
                 break
 
 
 def wrong_drafts(run: Rerun) -> Iterator[Place]:
     """The same for drafts; only those that V has answered can be asked about."""
-    for done in run.served.rounds:
+    unit = Tolerance()
+    for done in run.case.rounds:
         verdict = done.verdict.verdict
         for within in range(verdict.emitted):
-            found = [item for item in run.drafts if item.position == verdict.base + within]
+            at = verdict.base + within
+            found = [item.margin for item in run.drafts if item.position == at]
             if found:
-                answer = Answer(margin=max(in_q24(item, Mode.REJECTION) for item in found))
+                # In units of scores, as the figures of a verdict are counted.
+                answer = Answer(margin=ceil(max(found) / unit.mass * unit.score))
                 yield Place(verdict.start_hash, verdict.round, within, answer)
                 break
-
-
-def in_q24(found: Difference, mode: int) -> int:
-    """A difference as a panel's margin: Q24 of a score, or of a share of one in rejection mode.
-    What is no margin at all (topProb, a cut-off) lies beyond any."""
-    if found.what not in ("token", "p", "q"):
-        return MAX_MARGIN
-    scale = 1 << SCORE_BITS if mode == Mode.REJECTION else 1
-    return min(int(found.margin * scale), MAX_MARGIN)
 
 
 class PanelRoom(Courtroom):
@@ -227,11 +225,11 @@ class PanelRoom(Courtroom):
         self.contracts: Contracts = deploy_devnet(anvil, folder, PARAMETERS)
         chain, hall = self.contracts, Hall(self.contracts, anvil, folder / "opening")
         owner = courtroom.OWNER
-        for model, mass in ((TARGET, 0.0), (DRAFT, Tolerance().mass)):
-            margin = round(mass * (1 << SCORE_BITS)) or NEAR_TIE
+        unit = Tolerance()
+        for model in (TARGET, DRAFT):
             hall.send(owner, chain.registry.register(model))
-            distance = Tolerance().fingerprint
-            hall.send(owner, chain.registry.set_tolerance(model.model_id, margin, distance, 0))
+            call = chain.registry.set_tolerance(model.model_id, unit.score, unit.fingerprint, 0)
+            hall.send(owner, call)
         models = [TARGET.model_id, DRAFT.model_id]
         for key in AUDITORS:
             hall.fund("auditor", key, Role.AUDITOR, models)
@@ -337,7 +335,7 @@ class _Judging:
         if self.fault == WRONG_DRAFT:
             yield from wrong_drafts(run)
         else:
-            yield from wrong_tokens(run)
+            yield from wrong_tokens(self.played.pair, run)
 
     @property
     def fault(self) -> int:

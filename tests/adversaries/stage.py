@@ -91,7 +91,7 @@ class Rerun:
     """A served session beside honest runs of both models.
 
     Attributes:
-        served: a `client.Served`.
+        served: a `client.Served`; `case` the same as an auditor has it.
         findings: of the target's.
         drafts: of the draft model's; rejection mode only.
         sealed: by round, the salts and fingerprints that V has behind its leaves, as it opens them
@@ -101,6 +101,7 @@ class Rerun:
     """
 
     served: Any
+    case: Case
     findings: Findings
     drafts: tuple[Difference, ...]
     sealed: list[Private]
@@ -374,7 +375,7 @@ def _rerun(played: Played, served: Any) -> Rerun:
     room = EvidenceRoom(played.nodes["client"].journal, lanes.DOMAIN)
     batch = room.batch(served.payment.voucher.root) if served.payment else None
     earlier = _earlier(played, room, terms.order.lane)
-    return Rerun(served, findings, drafts, sealed, batch, earlier)
+    return Rerun(served, case, findings, drafts, sealed, batch, earlier)
 
 
 def _earlier(

@@ -1,4 +1,4 @@
-"""Every adversary that needs no contract is caught, and nobody honest is accused of it."""
+"""Every adversary is caught, and nobody honest is accused of it or pays for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from stage import Scene
 from settlement.records import Mode
 
 # What the client keeps under these is V's word, which only a second run of the target refutes.
-V_LIES_IN_TEXT = {"retaliating", "shading by 2 %", "accepts everything", "smaller model"}
+V_LIES_IN_TEXT = {
+    "retaliating",
+    "shading by 2 %",
+    "accepts everything",
+    "smaller model",
+    "24 of 30 layers",
+    "3-bit weights",
+    "cheap tokens, honest prefill",
+    "steering text",
+    "sinking the drafter",
+}
 
 
 # One of each kind of evidence; the others are slow together.
@@ -49,6 +59,43 @@ def test_the_court_slashes_half_for_each_proof_and_spares_the_others(tmp_path: P
             assert ruled.honest_slashed == 0
 
 
+# One of each kind of second run; the others come before the panel in scripts/gallery.py --court.
+BEFORE_THE_PANEL = ("shading by 2 %", "cheap tokens, honest prefill", "lying q")
+
+
+@pytest.mark.slow
+def test_panels_and_juries_slash_the_guilty_alone_and_give_victims_what_they_paid(
+    tmp_path: Path,
+) -> None:
+    from courtroom import STAKE
+    from hearings import HEARINGS, heard
+    from panelroom import opened
+    from trials import PLEAS, pleaded, tried
+
+    with opened(tmp_path) as room:
+        for name in BEFORE_THE_PANEL:
+            row = tried(room, *SCENES[NAMES.index(name)])
+            assert row.outcome == "slashed", row
+            assert row.slashed >= STAKE // 2
+            assert row.victim_recovered > 0
+            assert row.text_intact, "or the client has its money back"
+            assert row.honest_slashed == 0
+        for plea in PLEAS:
+            row = pleaded(room, plea)
+            assert row.slashed >= STAKE // 2, row
+            assert row.honest_slashed == 0
+        for hearing in HEARINGS:
+            row = heard(room, hearing)
+            assert row.caught, row
+            assert (row.outcome == "slashed") == (row.slashed > 0), row
+            assert row.outcome in ("slashed", "refused", "unprofitable"), row
+            assert row.honest_slashed == 0, row
+        # What the panel would make of a target that says what it should.
+        scene, judge = SCENES[NAMES.index("flooding")]
+        row, played = show(scene, judge)
+        assert room.judged(row, scene, played).slashed == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.GREEDY, Mode.COUPLED, Mode.REJECTION])
 def test_honest_parties_look_like_no_adversary(mode: Mode) -> None:
@@ -57,7 +104,7 @@ def test_honest_parties_look_like_no_adversary(mode: Mode) -> None:
     for role in ("drafter", "verifier"):
         played = Scene("honest", role, mode, wishes=wishes).play(5)
         assert played.faults == set()
-        assert played.mismatches == played.farthest == 0
+        assert played.mismatches == played.farthest == played.redrafted == 0
         assert played.outcome is not None
         assert played.text_is_the_targets()
         for scene, judge in SCENES:
