@@ -7,6 +7,9 @@ counts the thread's own processor time, which is what can be compared on a machi
 work. Loss: perplexity and top-1 agreement over the given text, teacher-forced, of the exact tier
 against transformers in float32 on the de-quantised checkpoint. By default the text is prose of the
 Python documentation (a Debian package, fetched once as the draft's training does).
+
+`exact` is what a node runs: with the native kernel, where there is a C compiler. `torch_alone` has
+the same ratios without it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
@@ -42,10 +46,12 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Width:
-    """Milliseconds of one pass of so many rows after 128 tokens: exact, our float32 engine."""
+    """Milliseconds of one pass of so many rows after 128 tokens: exact, without the kernel, our
+    float32 engine."""
 
     rows: int
     exact_ms: float
+    torch_ms: float
     float32_ms: float
 
 
@@ -74,10 +80,17 @@ class Peer:
 
 
 def speeds(
-    exact: ExactModel, ours: LanguageModel, peers: dict[str, Peer], ids: list[int], turns: int,
+    engines: dict[str, LanguageModel],
+    peers: dict[str, Peer],
+    ids: list[int],
+    turns: int,
     clock: Clock,
-) -> dict[str, Any]:  # fmt: skip
-    """Medians in seconds: decode, prefill per engine, passes per width."""
+) -> dict[str, Any]:
+    """Medians in seconds: decode, prefill per engine, passes per width.
+
+    Args:
+        engines: "exact", "torch" (the same without the kernel) and "ours" (float32).
+    """
     times: dict[tuple[str, str], list[float]] = {}
 
     def timed(engine: str, what: str, work: Callable[[], Any]) -> Any:
@@ -86,7 +99,6 @@ def speeds(
         times.setdefault((engine, what), []).append(clock() - started)
         return out
 
-    engines = {"exact": exact, "ours": ours}
     caches = {name: model.new_cache() for name, model in engines.items()}
     for name, model in engines.items():
         model.forward([Span(caches[name], ids[:PROMPT])])
@@ -119,11 +131,19 @@ def speeds(
                 lambda m=model: m.forward([Span(m.new_cache(), ids[:PREFILL])]),
             )
     middle = {key: statistics.median(values) for key, values in times.items()}
+
+    def ratios(engine: str) -> dict[str, float]:
+        against = {"float32": "float32", "bfloat16": "bfloat16", "our_float32": "ours"}
+        found = {
+            f"decode_vs_{name}": middle[other, "decode"] / middle[engine, "decode"]
+            for name, other in against.items()
+        }
+        whole = middle["float32", "prefill"] / middle[engine, "prefill"]
+        return {**found, "prefill_vs_float32": whole}
+
     return {
-        "decode_vs_float32": middle["float32", "decode"] / middle["exact", "decode"],
-        "decode_vs_bfloat16": middle["bfloat16", "decode"] / middle["exact", "decode"],
-        "decode_vs_our_float32": middle["ours", "decode"] / middle["exact", "decode"],
-        "prefill_vs_float32": middle["float32", "prefill"] / middle["exact", "prefill"],
+        **ratios("exact"),
+        "torch_alone": ratios("torch"),
         "milliseconds": {
             f"{engine}, {what}": round(1e3 * seconds, 2)
             for (engine, what), seconds in sorted(middle.items())
@@ -133,8 +153,10 @@ def speeds(
             asdict(
                 Width(
                     rows,
-                    round(1e3 * middle["exact", f"width {rows}"], 2),
-                    round(1e3 * middle["ours", f"width {rows}"], 2),
+                    *(
+                        round(1e3 * middle[engine, f"width {rows}"], 2)
+                        for engine in ("exact", "torch", "ours")
+                    ),
                 )
             )
             for rows in WIDTHS
@@ -182,7 +204,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=24, help="default: %(default)s")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--text", type=Path, help="a file in place of the Python documentation")
-    parser.add_argument("--no-kernel", action="store_true", help="torch alone, kernel or not")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -191,8 +212,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ids = Tokenizer.load(folder).encode(text)[: options.tokens + 1]
     if len(ids) < PREFILL:
         raise SystemExit(f"the text has {len(ids)} tokens; at least {PREFILL} are needed")
-    exact = ExactModel(load_integers(folder)) if options.no_kernel else load_exact(folder)
-    ours = load_model(folder, "float32", "cpu")
+    exact = load_exact(folder)
+    engines: dict[str, LanguageModel] = {
+        "exact": exact,
+        "torch": ExactModel(load_integers(folder)),
+        "ours": load_model(folder, "float32", "cpu"),
+    }
     peers = {n: Peer(folder, getattr(torch, n)) for n in ("float32", "bfloat16")}
     clock = time.thread_time if options.clock == "cpu" else time.perf_counter
     a = exact.arch
@@ -205,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "load": os.getloadavg()[0],
         "memory_vs_float32": (exact.weight_bytes + 2 * elements)
         / (peers["float32"].bytes + 4 * elements),
-        **speeds(exact, ours, peers, ids, options.turns, clock),
+        **speeds(engines, peers, ids, options.turns, clock),
         **loss(exact, peers["float32"], ids),
     }
     print(json.dumps(found, indent=2))
