@@ -49,6 +49,7 @@ from settlement.hashing import ZERO32
 from settlement.records import Lane, Mode, Order
 
 MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
+START_TICKS: Final = 4  # turns of the event loop until a pass is in the worker's thread
 
 
 class WindowPolicy(Protocol):
@@ -72,6 +73,15 @@ class Drafted:
 
 
 @dataclass
+class Ahead:
+    """The pass of a round without drafts, begun while the round before it is being committed."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    done: trio.Event = field(default_factory=trio.Event)
+    result: VerifyOutcome | Exception | None = None
+
+
+@dataclass
 class Running:
     """A session on the verifier: where it stands, who listens, and the drafter's inbox."""
 
@@ -87,6 +97,7 @@ class Running:
     since: float = 0.0  # from when on (trio's clock),
     patience: float = math.inf  # and until when this node has patience, whatever they send
     at_work: bool = True  # no more wanted of others
+    ahead: Ahead | None = None
     ended: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
@@ -245,6 +256,9 @@ class VerifierRole(Party):
                 time("round", perf_counter() - started)
         finally:
             with trio.CancelScope(shield=True):
+                if running.ahead is not None:
+                    running.ahead.scope.cancel()
+                    await running.ahead.done.wait()
                 await self.engine.close(handle)
 
     def _run_out(self, live: Live) -> tuple[No, str]:
@@ -381,9 +395,7 @@ class VerifierRole(Party):
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
         at = perf_counter()
         try:
-            outcome = await self.engine.verify(
-                handle, convert.engine_draft(frame, state.position), value
-            )
+            outcome = await self._outcome(running, handle, frame, value)
         except ProposalError as error:
             # Well signed, but no draft: a token outside the vocabulary, say.
             self.node.metrics.count("refused_drafts")
@@ -392,10 +404,54 @@ class VerifierRole(Party):
         verified = perf_counter()
         self.node.metrics.time("queue", max(0.0, verified - at - outcome.seconds))
         self._observe(running, drafted, outcome)
-        running.rounds.append(self._commit(running, frame, outcome, value))
+        next_k = 0
+        if outcome.stop is None:
+            position = state.position + len(outcome.emitted)
+            next_k = self._next_k(running, position)
+            if next_k == 0 and not running.values:
+                await self._begin_pass(running, handle, position)
+        running.rounds.append(self._commit(running, frame, outcome, value, next_k))
         self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
         running.notify()
+
+    async def _outcome(
+        self, running: Running, handle: object, frame: DraftFrame | None, value: bytes
+    ) -> VerifyOutcome:
+        """What the target says to the window; it may have been asked already."""
+        ahead = running.ahead
+        if ahead is None:
+            draft = convert.engine_draft(frame, running.live.state.position)
+            return await self.engine.verify(handle, draft, value)
+        await ahead.done.wait()
+        running.ahead = None
+        if isinstance(ahead.result, Exception):
+            raise ahead.result
+        assert ahead.result is not None
+        return ahead.result
+
+    async def _begin_pass(self, running: Running, handle: object, position: int) -> None:
+        """Begins the pass of the next round, for which no draft is asked, while this one is not yet
+        signed and journalled. Nobody sees of it before its own commit; a session that ends first,
+        or is not paid for, has cost one pass in vain."""
+        assert self._nursery is not None
+        running.ahead = Ahead()
+        self._nursery.start_soon(self._pass_ahead, running.ahead, handle, position)
+        # What follows holds the event loop until it is done, and the pass would wait for it. The
+        # round that is made already is committed all the same.
+        with trio.CancelScope(shield=True):
+            for _ in range(START_TICKS):
+                await trio.lowlevel.checkpoint()
+
+    async def _pass_ahead(self, ahead: Ahead, handle: object, position: int) -> None:
+        try:
+            with ahead.scope:
+                draft = convert.engine_draft(None, position)
+                ahead.result = await self.engine.verify(handle, draft, ZERO32)
+        except Exception as error:  # whoever wants the outcome gets it instead
+            ahead.result = error
+        finally:
+            ahead.done.set()
 
     def _observe(self, running: Running, drafted: Drafted | None, outcome: VerifyOutcome) -> None:
         """Counts and timings, and what the next window is chosen from."""
@@ -433,7 +489,12 @@ class VerifierRole(Party):
         return min(max(running.window.choose(remaining), least), order.max_window)
 
     def _commit(
-        self, running: Running, frame: DraftFrame | None, outcome: VerifyOutcome, value: bytes
+        self,
+        running: Running,
+        frame: DraftFrame | None,
+        outcome: VerifyOutcome,
+        value: bytes,
+        next_k: int,
     ) -> Round:
         """Signs and journals the round; the journal's slot makes it the only one."""
         live, node = running.live, self.node
@@ -442,7 +503,6 @@ class VerifierRole(Party):
         salts = [node.entropy(32) for _ in outcome.emitted]
         leaves = convert.verdict_leaves(outcome, salts)
         ended = outcome.stop is not None
-        next_k = 0 if ended else self._next_k(running, state.position + len(leaves))
         record = convert.verdict(terms, state, frame, leaves, value, next_k)
         node.metrics.time("hash", perf_counter() - at)
         slot = f"verdict:{terms.start_hash.hex()}:{state.round}"
