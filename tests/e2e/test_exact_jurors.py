@@ -1,0 +1,61 @@
+"""What jurors of the exact tier answer over sessions of the tiny pair in integers: one hash, V's
+own for every honest token, and another for every token of another model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_exact_dispute import OneLie, Served, _other_weights, leaves, serve, target
+
+from node.roles.answering import answer
+from settlement.panels import Answer, Measure, exact_hash, passes, verdict_figures
+from settlement.records import Mode
+
+pytestmark = pytest.mark.slow
+
+
+def judged(served: Served, engine: Any) -> list[bool]:
+    """For every token of the session, whether a juror on `engine` finds it right."""
+    found: list[bool] = []
+    for evidence, within, private in leaves(served):
+        index = evidence.verdict.round
+        print_ = private.fingerprints[within]
+        expected = exact_hash(verdict_figures(evidence.verdict_leaves[within]), print_)
+        measure = Measure(True, True, 0, 0, print_, expected)
+        given: Answer = answer(engine, served.case, index, within)
+        assert given.margin == 0
+        assert not given.withheld
+        found.append(passes(given, measure))
+    return found
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"mode": Mode.GREEDY, "temperature": 0},
+        {"mode": Mode.COUPLED, "temperature": 52_000, "top_k": 12},
+        {"mode": Mode.REJECTION},
+    ],
+)
+def test_every_honest_token_has_the_jurors_hash(plan: dict[str, Any]) -> None:
+    found = judged(serve(target(), **plan), target())
+    assert len(found) == 24
+    assert all(found)
+
+
+def test_every_token_of_another_checkpoint_has_another() -> None:
+    found = judged(serve(_other_weights(), mode=Mode.GREEDY, temperature=0), target())
+    assert len(found) == 24
+    assert not any(found)
+
+
+def test_one_changed_token_is_the_only_false_one() -> None:
+    found = judged(serve(OneLie(5 + 10), mode=Mode.GREEDY, temperature=0), target())
+    assert [at for at, right in enumerate(found) if not right] == [10]
+
+
+def test_all_honest_jurors_say_the_same() -> None:
+    served = serve(_other_weights(), mode=Mode.GREEDY, temperature=0)
+    one, other = (answer(target(), served.case, 1, 0) for _ in range(2))
+    assert one == other
