@@ -188,7 +188,9 @@ class CrashAt:
             raise Crash(f"{when} {what}")
 
 
-async def serve_with_crash(arena: Arena, plan: Plan, folder: Path, crashing: str, hook: CrashAt):
+async def serve_with_crash(
+    arena: Arena, plan: Plan, folder: Path, crashing: str, hook: CrashAt, window: int = 3
+):
     """One request while one party's process dies once and comes back from its journal."""
     seats = {
         name: arena.seat(name, folder / f"{name}.sqlite")
@@ -199,7 +201,7 @@ async def serve_with_crash(arena: Arena, plan: Plan, folder: Path, crashing: str
     arena.list_verifier(seats["verifier"])
     outcome = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(arena.keep, arena.verifier, seats["verifier"], target(), 3)
+        await nursery.start(arena.keep, arena.verifier, seats["verifier"], target(), window)
         await nursery.start(arena.keep, arena.drafter, seats["drafter"], close_draft())
         while outcome is None:
             try:
