@@ -77,6 +77,7 @@ class VerifyCost:
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # w, n, n*n, t, n*t
     _shape: dict[int, tuple[float, int]] = field(default_factory=dict)  # at level 1; times seen
     _level: float = 1.0
+    _expected: dict[int, float] = field(default_factory=dict)  # by rows, until the next pass
 
     def observe(self, rows: int, seconds: float) -> None:
         """One pass. A time over 3 times the estimate counts as 3 times: the machine was busy."""
@@ -84,6 +85,7 @@ class VerifyCost:
             return
         if self.known(rows):
             seconds = min(seconds, 3 * self.seconds(rows))
+        self._expected.clear()
         if rows > 1:
             fresh = (1.0, rows, rows * rows, seconds, rows * seconds)
             self._sums = [self.forgetting * s + x for s, x in zip(self._sums, fresh, strict=True)]
@@ -100,6 +102,7 @@ class VerifyCost:
         for rows, seconds in sorted(costs.items()):
             self.observe(rows, seconds)
             self._shape[rows] = (self._shape[rows][0], _CALIBRATED)
+            self._expected.clear()
 
     def known(self, rows: int) -> bool:
         """Whether there is a measurement to believe. One row costs hardly more than two: a time
@@ -129,6 +132,12 @@ class VerifyCost:
 
     def seconds(self, rows: int) -> float:
         """What a pass of so many rows is expected to take; 0 before any observation."""
+        found = self._expected.get(rows)
+        if found is None:
+            found = self._expected[rows] = self._estimate(rows)
+        return found
+
+    def _estimate(self, rows: int) -> float:
         if rows in self._shape:
             own = self._shape[rows][0]
             if not self.known(rows):

@@ -4,13 +4,15 @@
     verdict frame  Verdict · signature · emitted × VerdictLeaf
 
 Lists are counted with one byte and bounded by the protocol, so a frame of k drafts has a bound
-that follows from k alone. There is one encoding of a frame: what is left over is an error.
+that follows from k alone. There is one encoding of a frame: what is left over is an error. So a
+frame keeps the bytes that it was read from, and every party journals, forwards and counts those.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeVar
 
 from settlement.records import (
@@ -62,6 +64,10 @@ class DraftFrame:
     tops: tuple[tuple[int, ...], ...] = ()
 
     def to_wire(self) -> bytes:
+        return self._wire
+
+    @cached_property
+    def _wire(self) -> bytes:
         out = [self.commit.to_wire(), self.signature, bytes([len(self.leaves)])]
         for index, leaf in enumerate(self.leaves):
             kept = self.kept[index] if self.kept else ()
@@ -76,6 +82,7 @@ class DraftFrame:
     @classmethod
     def from_wire(cls, raw: bytes) -> DraftFrame:
         """The inverse of `to_wire`; FrameError otherwise."""
+        whole = raw
         commit, raw = read(DraftCommit, raw)
         signature, raw = take(raw, 65, "signature")
         (count,), raw = take(raw, 1, "leaf count")
@@ -99,13 +106,15 @@ class DraftFrame:
             tops.append(tuple(t for (t,) in struct.iter_unpack(">I", body)))
         if raw:
             raise FrameError(f"{len(raw)} bytes after the draft frame")
-        return cls(
+        frame = cls(
             commit,
             signature,
             tuple(leaves),
             tuple(kept) if any(kept) else (),
             tuple(tops) if any(tops) else (),
         )
+        frame.__dict__["_wire"] = bytes(whole)
+        return frame
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,10 @@ class VerdictFrame:
         return tuple(leaf.token for leaf in self.leaves)
 
     def to_wire(self) -> bytes:
+        return self._wire
+
+    @cached_property
+    def _wire(self) -> bytes:
         return b"".join(
             [
                 self.verdict.to_wire(),
@@ -133,6 +146,7 @@ class VerdictFrame:
     @classmethod
     def from_wire(cls, raw: bytes) -> VerdictFrame:
         """The inverse of `to_wire`; FrameError otherwise."""
+        whole = raw
         verdict, raw = read(Verdict, raw)
         signature, raw = take(raw, 65, "signature")
         (count,), raw = take(raw, 1, "leaf count")
@@ -144,7 +158,9 @@ class VerdictFrame:
             leaves.append(leaf)
         if raw:
             raise FrameError(f"{len(raw)} bytes after the verdict frame")
-        return cls(verdict, signature, tuple(leaves))
+        frame = cls(verdict, signature, tuple(leaves))
+        frame.__dict__["_wire"] = bytes(whole)
+        return frame
 
 
 @dataclass(frozen=True)
