@@ -98,6 +98,8 @@ class LimitConfig:
     max_prompt_tokens: int = 1024
     max_new_tokens: int = 1024
     max_sessions: int = 8
+    max_sessions_per_client: int = 4
+    idle_seconds: float = 10.0  # waited for its parties so long, a session may lose its place
     max_window: int = 16
     min_window: int = 0
     voucher_every: int = VOUCHER_EVERY_TOKENS

@@ -73,7 +73,8 @@ class DrafterRole(Party):
         self.targets = targets
         self.check_claim = check_claim
         self._nursery: trio.Nursery | None = None
-        self._moved: dict[bytes, tuple[int, float]] = {}  # start hash → round, seen since
+        self._moved: dict[bytes, float] = {}  # start hash → when its last round came, or it began
+        self._scopes: dict[bytes, trio.CancelScope] = {}  # start hash → around its task
         self._waiting: dict[bytes, set[trio.CancelScope]] = {}  # by lane id: for a voucher
         super().__init__(node, "drafter")
 
@@ -108,7 +109,19 @@ class DrafterRole(Party):
     async def begin(self, live: Live) -> None:
         assert self._nursery is not None
         if not live.state.stopped:
+            self._scopes[live.terms.start_hash] = trio.CancelScope()
             self._nursery.start_soon(self._session, live)
+
+    def waiting(self, live: Live) -> float:
+        now = trio.current_time()
+        return now - self._moved.get(live.terms.start_hash, now)
+
+    def give_up(self, live: Live, reason: str) -> None:
+        self.node.log.info("session given up", reason=reason)
+        self._end(live)
+        self.till.end_session(live.terms)
+        if (scope := self._scopes.get(live.terms.start_hash)) is not None:
+            scope.cancel()
 
     def voucher_signed(self, lane: Lane) -> None:
         for scope in self._waiting.get(lane.id, ()):
@@ -117,6 +130,14 @@ class DrafterRole(Party):
     # ------------------------------------------------------------ one session
 
     async def _session(self, live: Live) -> None:
+        """Runs until it ends, or is given up."""
+        try:
+            with self._scopes[live.terms.start_hash]:
+                await self._keep_line(live)
+        finally:
+            del self._scopes[live.terms.start_hash]
+
+    async def _keep_line(self, live: Live) -> None:
         """Keeps a line to the verifier until the output ends or the order's deadline passes."""
         terms = live.terms
         order, log = terms.order, self.node.log.bind(session=terms.order.session_id.hex()[:12])
@@ -128,6 +149,7 @@ class DrafterRole(Party):
                 values = self.chain_of(order)
             output = live.delivery.output + live.state.tokens
             handle = await self.engine.open(order, terms.seed, live.delivery.prompt, output)
+            self._moved[terms.start_hash] = trio.current_time()
             while not live.state.stopped and self._hopeful(live):
                 try:
                     line = await exchange.open_channel(
@@ -166,13 +188,9 @@ class DrafterRole(Party):
     def _hopeful(self, live: Live) -> bool:
         """Whether the session may still come to something: its deadline has not passed, and its
         last round, or its beginning here, is not too long ago."""
-        limits, now = self.node.limits, trio.current_time()
-        round_, since = self._moved.get(live.terms.start_hash, (-1, now))
-        if round_ != live.state.round:
-            since = now
-        self._moved[live.terms.start_hash] = (live.state.round, since)
+        limits = self.node.limits
         patience = 2 * (limits.round_seconds + limits.resume_seconds)
-        return self.node.clock() < live.terms.order.deadline and now - since < patience
+        return self.node.clock() < live.terms.order.deadline and self.waiting(live) < patience
 
     def _end(self, live: Live) -> None:
         live.state = replace(live.state, stopped=True)
@@ -325,6 +343,7 @@ class DrafterRole(Party):
             )
         )
         live.state = advance(terms, state, done)
+        self._moved[terms.start_hash] = trio.current_time()
         self.till.count_round(terms, done)
         last = frame.leaves[-1]
         reached = frame.verdict.k + (last.draft_token != NO_TOKEN and not last.accepted)

@@ -27,6 +27,7 @@ from node.network.messages import (
     VoucherSignature,
 )
 from node.roles.frames import FrameError, R, read
+from node.roles.places import Place, make_room
 from node.roles.ports import Node
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import (
@@ -111,6 +112,15 @@ class Party:
 
     async def begin(self, live: Live) -> None:
         """A session has all its signatures: run it."""
+        raise NotImplementedError
+
+    def waiting(self, live: Live) -> float:
+        """Seconds for which the session has been held up by its other parties; 0 while this party
+        works on it."""
+        raise NotImplementedError
+
+    def give_up(self, live: Live, reason: str) -> None:
+        """Ends a session that waits, at once."""
         raise NotImplementedError
 
     def retire(self, session_id: bytes) -> None:
@@ -326,11 +336,11 @@ class Party:
             raise Refused(No.ORDER, "the seed does not follow from the nonces")
 
     async def _admit(self, terms: Terms, delivery: PromptDelivery) -> None:
-        running = sum(not live.state.stopped for live in self.sessions.values())
-        if running >= self.node.limits.max_sessions:
-            raise Refused(No.RESERVE, f"{running} sessions run here already", 2.0)
         if self.node.journal.session(terms.start_hash) is not None:
             raise Refused(No.CONFLICT, "this session has run already")
+        # Of many orders that one reserve was enough for, each by itself, all may start.
+        self.till.require_room(terms.order, self.node.chain.lane(terms.order.lane))
+        self._make_room(terms.order)
         self.node.journal.put_session(
             StoredSession(
                 terms.start_hash,
@@ -345,6 +355,7 @@ class Party:
             )
         )
         live = Live(terms, delivery, SessionState.begin(terms))
+        self.till.open_session(terms)
         self.sessions[terms.order.session_id] = live
         self.lanes[terms.order.lane.id] = terms.order.lane
         self.pending.pop(terms.order.session_id, None)
@@ -352,6 +363,20 @@ class Party:
         for session_id in ended[:-ENDED_KEPT]:
             self.retire(session_id)
         await self.begin(live)
+
+    def _make_room(self, order: Order) -> None:
+        """Gives up a session that only waits, if this order's needs its place. Refused (RESERVE)
+        when all are at work. The order's parent does not count: it is handed over."""
+        places = [
+            Place(session_id, live.terms.order.client, self.waiting(live))
+            for session_id, live in self.sessions.items()
+            if not live.state.stopped and session_id != order.parent_session
+        ]
+        loser = make_room(places, order.client, self.node.limits)
+        if loser is not None:
+            self.node.metrics.count("sessions_given_up")
+            reason = f"waited {loser.waiting:.0f} s for its parties, and others need the place"
+            self.give_up(self.sessions[loser.session_id], reason)
 
     # ------------------------------------------------------------ vouchers
 
@@ -395,6 +420,8 @@ class Party:
                 self.till.count_round(terms, done)
             if row.state == "closed":
                 state = replace(state, stopped=True)
+            if not state.stopped:
+                self.till.open_session(terms)
             if row.start_hash not in gone:
                 self.sessions[terms.order.session_id] = Live(terms, delivery, state)
             self.lanes[row.lane] = terms.order.lane

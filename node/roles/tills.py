@@ -33,6 +33,7 @@ from node.roles.ports import ChainUnavailable, LaneView, Node
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.session import PARTIES, SessionFault, Terms, check_signature, round_record
 from node.roles.stored import pack_runs, unpack_runs
+from settlement.hashing import ZERO32
 from settlement.payments import (
     Dues,
     LaneBalance,
@@ -88,6 +89,16 @@ class Unpaid:
             total = total + most
         return total
 
+    def by_session(self) -> dict[bytes, Dues]:
+        """The same, by the session's start hash."""
+        out: dict[bytes, Dues] = {}
+        for (start_hash, _), item in self.rounds.items():
+            due = Dues(item.due_drafter, item.due_verifier)
+            out[start_hash] = out.get(start_hash, Dues()) + due
+        for start_hash, (_, most) in self.running.items():
+            out[start_hash] = out.get(start_hash, Dues()) + most
+        return out
+
 
 class Till:
     """Rounds, books and vouchers of every lane in which this party is `role`."""
@@ -100,6 +111,8 @@ class Till:
         self.rounds: dict[bytes, dict[RoundKey, LaneRound]] = {}  # by lane id
         self.books: dict[bytes, LaneBook] = {}  # by lane id: what vouchers cover so far
         self._unpaid: dict[bytes, Unpaid] = {}  # by lane id
+        # By lane id and start hash: sessions that run, and the most that each may come to owe.
+        self._open: dict[bytes, dict[bytes, tuple[bytes, int]]] = {}
         self._due: dict[bytes, dict[int, Dues]] = {}  # by lane id and epoch: most ever signed for
         self._signed = signed
 
@@ -129,8 +142,16 @@ class Till:
         )
         self._of(order.lane).running[terms.start_hash] = (order.max_window + 1, most)
 
+    def open_session(self, terms: Terms) -> None:
+        """From here on the lane's reserve stands behind this session too, whether it has begun a
+        round or not."""
+        order = terms.order
+        held = self._open.setdefault(order.lane.id, {})
+        held[terms.start_hash] = (order.session_id, self.exposure(order))
+
     def end_session(self, terms: Terms) -> None:
         """No round of the session is under way any more."""
+        self._open.get(terms.order.lane.id, {}).pop(terms.start_hash, None)
         unpaid = self._of(terms.order.lane)
         if unpaid.running.pop(terms.start_hash, None) is not None:
             self._signed(terms.order.lane)
@@ -199,17 +220,30 @@ class Till:
             max(held.drafter, voucher.due_drafter), max(held.verifier, voucher.due_verifier)
         )
 
-    def room(self, lane: Lane, view: LaneView) -> int:
-        """Reserve that no work has a claim on yet, the thawing part not counted."""
-        owed = self.unsettled(lane, view) + self._of(lane).dues
-        return view.reserve - view.thawing - cost(owed)
+    def room(self, lane: Lane, view: LaneView, parent: bytes = ZERO32) -> int:
+        """Reserve that no work has a claim on yet, the thawing part not counted: open sessions
+        claim what they may come to owe, but for `parent` (a session id), which its successor
+        ends."""
+        owed, held = self.unsettled(lane, view), 0
+        running = self._open.get(lane.id, {})
+        worked = self._of(lane).by_session()
+        for start_hash, due in worked.items():
+            if start_hash not in running:
+                owed = owed + due
+        for start_hash, (session_id, most) in running.items():
+            done = cost(worked.get(start_hash, Dues()))
+            held += done if session_id == parent else max(done, most)
+        return view.reserve - view.thawing - cost(owed) - held
 
     async def require_reserve(self, order: Order) -> None:
-        """Raises Refused unless the lane's reserve covers the exposure bound."""
-        view = await self.view(order.lane)
+        """Raises Refused unless the lane's reserve, as it is now, covers the exposure bound."""
+        self.require_room(order, await self.view(order.lane))
+
+    def require_room(self, order: Order, view: LaneView) -> None:
+        """The same, of the lane as it was read last."""
         if self.role == "drafter" and view.solo_from:
             raise Refused(No.RESERVE, _SOLO)
-        room, need = self.room(order.lane, view), self.exposure(order)
+        room, need = self.room(order.lane, view, order.parent_session), self.exposure(order)
         if room < need:
             raise Refused(
                 No.RESERVE,
@@ -262,6 +296,7 @@ class Till:
                 verifier,
                 drafter,
                 pack_runs(runs),
+                top=fresh.top,
             )
         )
         if len(fresh.leaves) >= len(book.leaves):
