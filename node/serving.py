@@ -233,8 +233,8 @@ async def serve_auditor(
         return ExactTarget.load(folder_of(config, config.model.target))
 
     # The order's model must be ours, so its tier is the configured one.
-    exact = config.model.dtype == "exact"
-    tolerance = Tolerance.of(Tier.EXACT if exact else Tier.FLOAT32)
+    tier = Tier[config.model.dtype.upper()]
+    exact, tolerance = tier == Tier.EXACT, Tolerance.of(tier)
     engine = WorkerRerun(_LateWorker(config.model.threads), load)
 
     async def registered(model: bytes) -> tuple[int, int] | None:

@@ -54,7 +54,7 @@ from scripts.check_lossless import PAIRS, texts
 from settlement.coins import Purpose, coin
 from settlement.hashing import keccak256
 from settlement.masses import sample_masses
-from settlement.records import NO_TOKEN, Q16, Mode, VerdictLeaf
+from settlement.records import NO_TOKEN, Q16, Mode, Tier, VerdictLeaf
 
 MOST: Final = 300  # tokens of a cheap model's session
 TOPLOC_TOO: Final = 100  # cheap sessions that go on until TOPLOC has found them
@@ -73,7 +73,7 @@ RERUNS: Final[dict[str, tuple[dict[str, str], int, int]]] = {
     "chunks of 16, 2 threads": ({"OMP_NUM_THREADS": "2"}, 2, 16),
 }
 CHAIN: Final = b"\x07" * 32  # V's value; one will do, positions make the coins differ
-EQUAL: Final = Tolerance(0, 0, 0.0, 0, 0)
+EQUAL: Final = Tolerance(0, 0, 0.0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,13 @@ def compare(
         figures.flag(found.what, at)
 
 
-TOLERANCE = Tolerance()
+TOLERANCE = Tolerance()  # of the tier that is measured; set before anything is compared
+
+
+def judge_by(dtype: str) -> None:
+    """Compares by what auditors of that tier allow from now on."""
+    global TOLERANCE
+    TOLERANCE = Tolerance.of(Tier[dtype.upper()])
 
 
 def rerun(
@@ -266,6 +272,7 @@ def rerun(
 def rerunner(pipe: Any, folder: str, dtype: str, threads: int, chunk: int) -> None:
     """A process of its own, since kernels are chosen when torch is loaded."""
     torch.set_num_threads(threads)
+    judge_by(dtype)
     model = load_model(folder, dtype, "cpu")
     while (asked := pipe.recv()) is not None:
         pipe.send(rerun(model, *asked, chunk))
@@ -472,6 +479,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
+    judge_by(options.dtype)
     length, until = options.tokens, time.monotonic() + options.seconds
     settings = {"model": options.model, "dtype": options.dtype, "tokens": length}
     rows = Rows(options.resume, settings)

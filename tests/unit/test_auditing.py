@@ -311,7 +311,7 @@ def test_a_peer_gets_its_burst_and_then_what_time_brings() -> None:
 
 # ---------------------------------------------------------------- one position
 
-EXACT = Tolerance(0, 0, 0.0, 0, 0)
+EXACT = Tolerance(0, 0, 0.0, 0, 0, 0)
 UNIT = 1 << 24
 
 

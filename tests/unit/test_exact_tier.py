@@ -93,7 +93,7 @@ def test_a_second_run_finds_every_figure_equal(name: str) -> None:
 
 
 def test_the_exact_tier_tolerates_nothing() -> None:
-    assert Tolerance.of(Tier.EXACT) == Tolerance(0, 0, 0.0, 0, 0)
+    assert Tolerance.of(Tier.EXACT) == Tolerance(0, 0, 0.0, 0, 0, 0)
     assert Tolerance.of(Tier.FLOAT32) == Tolerance()
 
 

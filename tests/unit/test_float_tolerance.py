@@ -106,3 +106,20 @@ def test_a_flagged_session_counts_once_and_fails_the_run() -> None:
     assert found.toploc_flagged.hits == 1
     assert found.failed
     assert not report(found.settings, rows[:2]).failed
+
+
+def test_bfloat16_is_judged_by_tolerances_of_its_own(monkeypatch) -> None:
+    model = load_model(TINY / "target", "bfloat16")
+    item = float_tolerance.work(2, ["In the beginning God created"], tiny_tokenizer())
+    decoding = float_tolerance.Decoding(model, [item])
+    decoding.go_on(20)
+    served = decoding.served[0]
+    hidden = np.stack(served.hidden)
+    told = (served.words, Projection(item.seed, model.hidden_size).fingerprints(hidden), [])
+    found = {}
+    for dtype in ("bfloat16", "float32"):
+        monkeypatch.setattr(float_tolerance, "TOLERANCE", None)
+        float_tolerance.judge_by(dtype)
+        found[dtype], _ = float_tolerance.rerun(model, item, served.tokens, told, 7)
+    assert found["bfloat16"].flags == {}
+    assert found["float32"].flags["fingerprint"] > 10
