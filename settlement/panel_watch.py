@@ -19,9 +19,9 @@ from typing import Any, Final, Protocol
 from settlement import panels
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import Reverted
-from settlement.chain.events import AuditMoved, FingerprintOpened, TokenNamed
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.panel import WRONG_TARGET, CaseStage, JuryStage
+from settlement.chain.panel_events import AuditMoved, FingerprintOpened, TokenNamed
 from settlement.chain.panel_standing import (
     JuryView,
     PanelCase,

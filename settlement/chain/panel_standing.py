@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from settlement.chain.contracts import Role
-from settlement.chain.events import (
+from settlement.chain.events import ModelServed
+from settlement.chain.indexer import ChainEvent
+from settlement.chain.panel import WRONG_TARGET, CaseStage, Jury
+from settlement.chain.panel_events import (
     AnswerCommitted,
     AnswerRevealed,
     CaseAppealed,
@@ -26,12 +29,9 @@ from settlement.chain.events import (
     JurySeated,
     JurySummoned,
     MemberDismissed,
-    ModelServed,
     PrintOpened,
     SeatChanged,
 )
-from settlement.chain.indexer import ChainEvent
-from settlement.chain.panel import WRONG_TARGET, CaseStage, Jury
 from settlement.hashing import keccak256, uint
 from settlement.panels import Result
 

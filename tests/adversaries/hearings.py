@@ -20,9 +20,9 @@ from node.roles import answering
 from settlement import panels, trees
 from settlement.chain.contracts import Role
 from settlement.chain.errors import ChainError, Reverted
-from settlement.chain.events import CaseFiled, TicketEntered
 from settlement.chain.lanes import Position, SignedVoucher, groups_of
 from settlement.chain.panel import WRONG_TARGET, AuditStage, CaseStage, TicketKind
+from settlement.chain.panel_events import CaseFiled, TicketEntered
 from settlement.chain.standing import fold
 from settlement.draws import BatchEvidence, lane_seed, target_of
 from settlement.hashing import keccak256

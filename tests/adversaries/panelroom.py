@@ -26,10 +26,10 @@ from node.roles.rerun import Tolerance
 from settlement import panels
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
-from settlement.chain.events import CaseFiled
 from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
 from settlement.chain.lanes import Position, SignedVoucher, groups_of
 from settlement.chain.panel import WRONG_DRAFT, WRONG_TARGET, CaseStage
+from settlement.chain.panel_events import CaseFiled
 from settlement.chain.parameters import DEVNET, JurySpans
 from settlement.chain.sender import Sender
 from settlement.chain.standing import fold

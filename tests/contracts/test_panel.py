@@ -28,8 +28,8 @@ from watched_node import Watched, keep_session, keep_voucher
 
 from settlement import panels, trees
 from settlement.chain.contracts import Contracts, Role
-from settlement.chain.events import CaseFiled, TicketEntered
 from settlement.chain.panel import AuditStage, CaseStage, JuryStage, TicketKind
+from settlement.chain.panel_events import CaseFiled, TicketEntered
 from settlement.draws import lane_seed, target_of
 from settlement.panels import Answer, Result
 

@@ -34,8 +34,8 @@ from node.network.messages import DrawnAnswer
 from node.roles.records import path_of, preimage_of
 from node.roles.suspicions import SUSPECT, Suspicion, answer_name, wire_of
 from settlement.chain.contracts import Contracts, Role
-from settlement.chain.events import AnswerCommitted, JurorPaid
 from settlement.chain.panel import CaseStage
+from settlement.chain.panel_events import AnswerCommitted, JurorPaid
 from settlement.chain.panel_standing import PanelStanding, fold_panel
 from settlement.hashing import keccak256
 from settlement.panel_watch import Sealed

@@ -24,8 +24,8 @@ from node.roles.rerun import Tolerance, WorkerRerun
 from node.roles.session import round_record
 from node.roles.stored import Private, stored_round
 from node.roles.suspicions import answer_name, sealed_of
-from settlement.chain.events import CaseClosed, CaseFiled, JurySeated, JurySummoned
 from settlement.chain.indexer import ChainEvent
+from settlement.chain.panel_events import CaseClosed, CaseFiled, JurySeated, JurySummoned
 from settlement.panels import Answer, Measure, passes
 from settlement.records import Mode
 

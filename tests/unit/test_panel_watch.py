@@ -11,7 +11,11 @@ import pytest
 from settlement import panels
 from settlement.chain.contracts import Role
 from settlement.chain.errors import Reverted
-from settlement.chain.events import (
+from settlement.chain.events import ModelServed
+from settlement.chain.indexer import ChainEvent
+from settlement.chain.panel import CaseStage, JuryStage
+from settlement.chain.panel_disputes import panel_disputes
+from settlement.chain.panel_events import (
     AnswerCommitted,
     AnswerRevealed,
     CaseAppealed,
@@ -24,13 +28,9 @@ from settlement.chain.events import (
     JurySeated,
     JurySummoned,
     MemberDismissed,
-    ModelServed,
     PrintOpened,
     SeatChanged,
 )
-from settlement.chain.indexer import ChainEvent
-from settlement.chain.panel import CaseStage, JuryStage
-from settlement.chain.panel_disputes import panel_disputes
 from settlement.chain.panel_standing import fold_panel
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import Standing, fault_name
