@@ -31,22 +31,13 @@ from settlement.chain.standing import Standing, fold
 from settlement.challenges import Challenge, Step
 from settlement.claim_watch import ClaimWatch
 from settlement.draws import BatchEvidence
+from settlement.duties import Action, Bond, Duty, Lack, Now, Plan, Policy
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
 from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
 from settlement.round_faults import round_faults
 from settlement.sealing import Text
-from settlement.watcher import (
-    Action,
-    Bond,
-    Duty,
-    Lack,
-    Now,
-    Plan,
-    Policy,
-    Watch,
-    challenge_duties,
-)
+from settlement.watcher import Watch, challenge_duties
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
 LOOK_SECONDS: Final = 60.0  # for what is not this node's own defence, before all is planned anew

@@ -28,9 +28,9 @@ from settlement.chain.events import (
 )
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.standing import CaseStage, Standing
+from settlement.duties import Action, Duty, Now, Plan, Policy
 from settlement.hashing import keccak256
 from settlement.records import BUCKETS
-from settlement.watcher import Action, Duty, Now, Plan, Policy
 
 KEPT: Final = 512  # BucketHistory.KEPT: checkpoints whose counts the chain still holds
 WHOLE: Final = bytes(20)  # the series of the claim as a whole

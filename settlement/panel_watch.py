@@ -29,12 +29,13 @@ from settlement.chain.panel_standing import (
     fold_panel,
     place_name,
 )
-from settlement.chain.standing import Standing, fault_name
+from settlement.chain.standing import Standing
 from settlement.draws import BatchEvidence, lane_seed, target_of
+from settlement.duties import Action, Bond, Duty, Lack, Now, Plan, Price
+from settlement.fault_proofs import fault_name
 from settlement.hashing import keccak256, uint
 from settlement.panels import Answer, Result
 from settlement.trees import round_leaf
-from settlement.watcher import Action, Bond, Duty, Lack, Now, Plan, Price
 
 _RANDOMNESS: Final = 8  # place in IDrawBeacon.Batch
 _SETTLED_AT, _UNTIL = 20, 21  # places in IPlaceRule.Subject

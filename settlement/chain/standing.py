@@ -43,8 +43,7 @@ from settlement.chain.events import (
 )
 from settlement.chain.indexer import ChainEvent
 from settlement.draws import DrawTerms, Entry
-from settlement.fault_proofs import fault_name as fault_name
-from settlement.fault_proofs import number_of
+from settlement.fault_proofs import fault_name, number_of
 from settlement.records import Lane
 
 # Places in IDrawBeacon.Batch, IDrawBeacon.Terms, IAlphaLedger.Case and in the two demands.

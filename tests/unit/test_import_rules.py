@@ -24,6 +24,7 @@ SHELL = (
     "settlement.watcher",
     "settlement.challenges",
     "settlement.claim_watch",
+    "settlement.duties",
     "settlement.panel_watch",
 )
 # Named one by one, so that a new user of the chain has to be argued for here.

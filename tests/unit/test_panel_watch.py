@@ -33,10 +33,11 @@ from settlement.chain.panel_events import (
 )
 from settlement.chain.panel_standing import fold_panel
 from settlement.chain.send_journal import Call
-from settlement.chain.standing import Standing, fault_name
+from settlement.chain.standing import Standing
+from settlement.duties import Action, Now, Plan
+from settlement.fault_proofs import fault_name
 from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
 from settlement.panels import Answer, Result
-from settlement.watcher import Action, Now, Plan
 
 C, D, V, ACCUSER = (bytes([n]) * 20 for n in (1, 2, 3, 4))
 J1, J2, J3, OTHER = (bytes([n]) * 20 for n in (11, 12, 13, 99))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from settlement.accept_rule import LeafFault
+from settlement.chain.contracts import Role
 from settlement.chain.disputes import disputes
 from settlement.chain.events import (
     AccountOpened,
@@ -38,21 +39,11 @@ from settlement.chain.send_journal import Call
 from settlement.chain.standing import CaseStage, Stage, fold
 from settlement.challenges import Challenge, Step, standpoint
 from settlement.draws import Entry
+from settlement.duties import EXPIRE_GAS, PROOF_GAS, Action, Now, Plan, Policy, Price
 from settlement.fault_proofs import Code, Fault, Kind, number_of
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Lane
-from settlement.watcher import (
-    CAPTURED_AT_ONCE,
-    EXPIRE_GAS,
-    PROOF_GAS,
-    Action,
-    Now,
-    Plan,
-    Policy,
-    Price,
-    Role,
-    Watch,
-)
+from settlement.watcher import CAPTURED_AT_ONCE, Watch
 
 C, D, V, OTHER = (bytes([n]) * 20 for n in (1, 2, 3, 9))
 LANE = Lane(C, D, V, b"\x07" * 20, ZERO32)
