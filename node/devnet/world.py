@@ -132,7 +132,7 @@ def _build_on(
     _send(sender, "register-target", contracts.registry.register(target))
     if target.tier != Tier.EXACT:
         # What the auditors here count as a mismatch; of a model without, nobody is accused.
-        honest = Tolerance()
+        honest = Tolerance.of(Tier(target.tier))
         registered = contracts.registry.set_tolerance(
             target.model_id, honest.score, honest.fingerprint, 0
         )

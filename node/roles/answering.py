@@ -20,7 +20,7 @@ from settlement import acceptance, masses
 from settlement.acceptance import ScoreRow
 from settlement.hashing import ZERO32
 from settlement.panels import MAX_MARGIN, Answer, exact_hash, verdict_figures
-from settlement.records import NO_CUTOFF, NO_TOKEN, Mode, Order, VerdictLeaf
+from settlement.records import NO_CUTOFF, NO_TOKEN, Mode, Order, Tier, VerdictLeaf
 
 # Nothing could have been said there: the text had ended before.
 ENDED: Final = ZERO32
@@ -74,7 +74,8 @@ def answer(
     if model.tier == "exact":
         figures = ENDED if ended else verdict_figures(own_leaf(order, case.seed, at, word.row))
         return Answer(print=exact_hash(figures, word.fingerprint))
-    margin = MAX_MARGIN if ended else margin_of(order, case.seed, at, word.row)
+    unit = Tolerance.of(Tier[model.tier.upper()])
+    margin = MAX_MARGIN if ended else margin_of(order, case.seed, at, word.row, unit)
     return Answer(print=word.fingerprint, margin=margin)
 
 
@@ -97,14 +98,17 @@ def own_leaf(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> VerdictLea
     return decided.outcomes[0].leaf(ZERO32)
 
 
-def margin_of(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> int:
-    """How far V's word at a position lies from the row's, in Q24 score units (float tier)."""
-    leaf, unit = at.leaf, Tolerance()
+def margin_of(
+    order: Order, seed: bytes, at: Placed, row: ScoreRow, unit: Tolerance | None = None
+) -> int:
+    """How far V's word at a position lies from the row's, in Q24 score units (float tiers). `unit`:
+    the tier's tolerances, float32's by default."""
+    leaf, unit = at.leaf, unit or Tolerance()
     if (leaf.cutoff == NO_CUTOFF) != (row.cutoff == NO_CUTOFF):
         return MAX_MARGIN
     found = abs(leaf.top_prob - row.top_prob) / unit.top_prob
     if leaf.cutoff != NO_CUTOFF:
-        found = max(found, abs(leaf.cutoff - row.cutoff) / unit.score)
+        found = max(found, abs(leaf.cutoff - row.cutoff) / unit.cutoff)
     if order.mode == Mode.REJECTION:
         apart, _ours, _what = coin_margin(order, seed, at, row)
         found = max(found, apart / unit.mass)
