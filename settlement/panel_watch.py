@@ -350,8 +350,6 @@ class PanelWatch:
 
     def _keep_seats(self, plan: Plan, found: PanelStanding) -> None:
         """Keeps each seat at what the stake weighs now: takes it, follows it, leaves it."""
-        if not self._policy.seats:
-            return
         for account in sorted(self._mine & {*found.serves, *(a for _, a in found.seats)}):
             self._keep_seats_of(plan, account, found)
 
@@ -361,7 +359,8 @@ class PanelWatch:
         for model in sorted(models):
             weighs, changes = found.seats.get((model, account), (0, 0))
             eligible = pool.eligible(account, model)
-            if eligible == weighs:
+            # Without the policy a seat that is held is followed, and left, but none is taken.
+            if eligible == weighs or not (weighs or self._policy.seats):
                 continue
             call = pool.sync(account, model)
             intent = f"seat:{model.hex()}:{changes}:{eligible}"

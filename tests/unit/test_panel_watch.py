@@ -409,6 +409,8 @@ def test_a_seat_is_taken_followed_and_left() -> None:
     verifier = log(ModelServed(J1, Role.VERIFIER, MODEL, True))
     assert plan(J1, verifier, 1_000, policy=policy, eligible=70).duties == []
     assert plan(J1, log(*served), 1_000, eligible=70).duties == []
+    # A seat that is held is followed all the same, until it is left.
+    assert actions(plan(J1, log(*seated), 1_000, eligible=0)) == [Action.JOIN]
 
 
 CLOSED = (*DECIDED, CaseClosed(1, Result.GUILTY, 50))
