@@ -134,14 +134,15 @@ class _Altering(VerifierRole):
     def record(self, running: Running, verdict: Verdict) -> Verdict:
         return verdict
 
-    def _commit(self, running: Running, frame: Any, outcome: Any, value: bytes) -> Round:
+    def _commit(
+        self, running: Running, frame: Any, outcome: Any, value: bytes, next_k: int
+    ) -> Round:
         live, node = running.live, self.node
         terms, state = live.terms, live.state
         salts = [node.entropy(32) for _ in outcome.emitted]
         leaves = convert.verdict_leaves(outcome, salts)
         leaves = self.altered(running, frame, leaves)
         ended = outcome.stop is not None
-        next_k = 0 if ended else self._next_k(running, state.position + len(leaves))
         verdict = convert.verdict(terms, state, frame, leaves, value, next_k)
         verdict = self.record(running, verdict)
         signature = node.domain.sign(verdict, node.key)

@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from courtroom import KEYS, STAKE
-from panelroom import AUDITORS, PARAMETERS, TARGET, Hall, PanelRoom, key_of
+from panelroom import AUDITORS, DRAFT, PARAMETERS, TARGET, Hall, PanelRoom, key_of
 from stage import Played, Row, Scene
 
 from node.roles import answering
 from settlement import panels, trees
+from settlement.chain.claims import ClaimStatus
 from settlement.chain.contracts import Role
 from settlement.chain.errors import ChainError, Reverted
+from settlement.chain.events import CaseOpened, LaneSettled
 from settlement.chain.lanes import Position, SignedVoucher, groups_of
 from settlement.chain.panel import WRONG_TARGET, AuditStage, CaseStage, TicketKind
 from settlement.chain.panel_events import CaseFiled, TicketEntered
@@ -27,7 +29,8 @@ from settlement.chain.standing import fold
 from settlement.draws import BatchEvidence, lane_seed, target_of
 from settlement.hashing import keccak256
 from settlement.panels import Answer, Result
-from settlement.records import Voucher
+from settlement.payments import dues
+from settlement.records import Claim, Lane, RoundRecord, Sums, Voucher
 from settlement.signing import address_of_key
 
 SALT = b"\x05" * 32
@@ -211,8 +214,6 @@ def voucher_replay(room: PanelRoom) -> Row:
 def _after(ground: Ground, position: Position) -> Position:
     """Where the lane stands once the newest voucher has settled, so that a replay is refused for
     what it is."""
-    from settlement.chain.events import LaneSettled
-
     settled = ground.hall.last(LaneSettled)
     return position.after(settled, ground.newest.voucher)
 
@@ -246,6 +247,70 @@ def invented_tokens(room: PanelRoom) -> Row:
     found = caught if len(refused) == len(attempts) and paid == 0 else ""
     liars = [address_of_key(keys[seat]) for seat in ("drafter", "verifier")]
     return ground.row("inventing tokens", "drafter and verifier", found, "", liars, "refused")
+
+
+# ---------------------------------------------------------------- clients
+
+CLAIMED, SEEN = 90, 70  # percent, in the bucket that hard prompts fall into
+_BUCKET, _HARD = 2, 1_000  # its number, and proposals in it
+
+
+def hard_prompts(room: PanelRoom) -> Row:
+    """Feeds an honest drafter what it drafts worst, until its claim is flagged, and flags it."""
+    ground = Ground(room, "hard prompts")
+    hall, chain, keys = ground.hall, ground.chain, ground.keys
+    order = ground.run.case.order
+    rates = (CLAIMED,) * 16
+    drafter = address_of_key(keys["drafter"])
+    claim = Claim(drafter, TARGET.model_id, DRAFT.model_id, order.mode, 1 << 16, rates, 1)
+    hall.send(keys["drafter"], chain.ledger.register(claim))
+    lane = replace(ground.lane, claim_id=claim.struct_hash)
+    hall.reserve(lane, keys["client"])
+    hall.settle(_hard_voucher(ground, lane), keys["verifier"])
+    hall.send(keys["client"], chain.ledger.flag(claim.struct_hash, bytes(20), _BUCKET, 0, 1))
+    case = hall.last(CaseOpened)
+    terms = case.opened[13]  # IAlphaLedger.Case
+    bond, judged_within = terms[4], terms[5]
+    hall.send(KEYS[0], chain.token.transfer(drafter, bond))
+    hall.send(keys["drafter"], chain.token.approve(chain.ledger.address, bond))
+    hall.send(keys["drafter"], chain.ledger.assert_draft_model(case.case_id))
+    room.anvil.warp(judged_within + 1)
+    hall.send(STRANGER, chain.ledger.conclude(case.case_id))
+    state = chain.ledger.claim_of(claim.struct_hash)
+    stood = state.status == ClaimStatus.ACTIVE and state.rates[_BUCKET] == SEEN
+    whole = chain.ledger.bond_of(drafter) == bond
+    caught = f"flagged; D's word stood, nothing lost: {CLAIMED} % became {SEEN} % in that bucket"
+    liar = [address_of_key(keys["client"])]
+    found = caught if stood and whole else ""
+    return ground.row("hard prompts", "client", found, "", liar, "unprofitable")
+
+
+def _hard_voucher(ground: Ground, lane: Lane) -> SignedVoucher:
+    """A batch in which SEEN of a hundred hard positions were accepted, signed by all three."""
+    passed = _HARD * SEEN // 100
+    proposed, accepted = ([0] * 16, [0] * 16)
+    proposed[_BUCKET], accepted[_BUCKET] = _HARD, passed
+    sums = Sums(_HARD, passed, tuple(proposed), tuple(accepted))
+    mark = keccak256(b"hard")
+    record = RoundRecord(mark, 0, mark, mark, mark, mark, sums.output, sums.accepted, sums.buckets)
+    settled = trees.SumTree([record]).settled(None)
+    order = ground.run.case.order
+    due = dues(sums.output, sums.accepted, order.price_accepted, order.price_output)
+    voucher = Voucher(
+        lane=lane.id,
+        epoch=0,
+        output=sums.output,
+        accepted=sums.accepted,
+        due_drafter=due.drafter,
+        due_verifier=due.verifier,
+        base_root=settled.base_root,
+        root=settled.root,
+        leaf_count=settled.leaf_count,
+        buckets=sums.buckets,
+    )
+    domain = ground.chain.domain
+    by = {s: domain.sign(voucher, ground.keys[s]) for s in ("client", "verifier", "drafter")}
+    return SignedVoucher(lane, voucher, settled.top, **by)
 
 
 # ---------------------------------------------------------------- auditors
@@ -431,6 +496,7 @@ HEARINGS: tuple[Hearing, ...] = (
     Hearing("withheld openings", "verifier", withheld_openings),
     Hearing("silent at audit", "verifier", silent_at_audit),
     Hearing("voucher replay", "verifier", voucher_replay),
+    Hearing("hard prompts", "client", hard_prompts),
     Hearing("inventing tokens", "drafter and verifier", invented_tokens),
     Hearing("rubber stamp", "auditor", passes_canaries),
     Hearing("rubber stamp, no run", "auditor", made_up),
