@@ -8,21 +8,19 @@ challenges and secrets are journalled before anything is sent, and the rest foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
 from node.chainwatch import ChainWatch
 from node.config import ChainConfig, PanelConfig
-from node.evidence import EvidenceRoom
+from node.holdings import Holdings
 from node.roles.accusations import Accusation
 from node.roles.ports import Node
-from node.roles.stored import Private
-from node.roles.suspicions import SUSPECT, Suspicion, answer_name, sealed_of
 from settlement.chain.contracts import Contracts
 from settlement.chain.errors import ChainError, Reverted
 from settlement.chain.indexer import ChainEvent
@@ -30,13 +28,11 @@ from settlement.chain.sender import Sender
 from settlement.chain.standing import Standing, fold
 from settlement.challenges import Challenge, Step
 from settlement.claim_watch import ClaimWatch
-from settlement.draws import BatchEvidence
 from settlement.duties import Action, Bond, Duty, Lack, Now, Plan, Policy
 from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
-from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
+from settlement.panel_watch import PanelPolicy, PanelWatch
 from settlement.round_faults import round_faults
-from settlement.sealing import Text
 from settlement.watcher import Watch, challenge_duties
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
@@ -44,62 +40,6 @@ LOOK_SECONDS: Final = 60.0  # for what is not this node's own defence, before al
 DEFENCE: Final = frozenset({Action.OPEN, Action.ANSWER, Action.ASSERT, Action.UNSEAL})
 BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
 FOUND: Final = "found"  # the journal's name for faults that await their first look
-T = TypeVar("T")
-
-
-class JournalRecords:
-    """`watcher.Records` over a journal that belongs to the event loop's thread: to be called from
-    a worker thread."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.room = EvidenceRoom(node.journal, node.domain)
-        self._held: set[bytes] = set()
-        self._secrets: dict[str, bytes] = {}
-        self._suspects: dict[str, Suspect] = {}
-
-    def holds(self, root: bytes) -> bool:
-        if root not in self._held and self.hop(self.room.holds, root):
-            self._held.add(root)
-        return root in self._held
-
-    def batch(self, root: bytes) -> BatchEvidence | None:
-        return self.hop(self.room.batch, root)
-
-    def text(self, start_hash: bytes, round_: int) -> Text | None:
-        return self.hop(self.room.text, start_hash, round_)
-
-    def print(self, start_hash: bytes, round_: int, within: int) -> tuple[bytes, bytes] | None:
-        """Salt and fingerprint of a token of this verifier's own; None where it has none."""
-        row = self.hop(self._node.journal.round, start_hash, round_)
-        if row is None:
-            return None
-        private = Private.from_wire(row.private)
-        if within >= len(private.salts):
-            return None
-        return private.salts[within], private.fingerprints[within]
-
-    def sealed(self, question: str) -> Sealed | None:
-        """This juror's answer to a question; None while it has none."""
-        raw = self.hop(self._node.journal.secret, answer_name(question))
-        return None if raw is None else sealed_of(raw)
-
-    def suspects(self) -> tuple[Suspect, ...]:
-        """What this node's audits have found that only a panel can judge."""
-        for name, raw in self.hop(self._node.journal.secrets_under, SUSPECT):
-            if name not in self._suspects:
-                self._suspects[name] = Suspicion.from_wire(raw).suspect()
-        return tuple(self._suspects.values())
-
-    def secret(self, name: str) -> bytes:
-        if name not in self._secrets:
-            make = lambda: self._node.entropy(32)  # noqa: E731
-            self._secrets[name] = self.hop(self._node.journal.secret_once, name, make)
-        return self._secrets[name]
-
-    def hop(self, call: Callable[..., T], *args: Any) -> T:
-        """Calls in the journal's thread."""
-        return trio.from_thread.run_sync(call, *args)
 
 
 def keep_found(node: Node, contracts: Contracts, faults: Iterable[Fault]) -> None:
@@ -127,7 +67,7 @@ class WatchDesk:
         """`panel`: what this node does on panels; None: the least that it must."""
         self._contracts, self._sender, self._chain = contracts, sender, chain
         self._node, self._config = node, config
-        self._records = JournalRecords(node)
+        self._records = Holdings(node)
         self._draws = draws
         self._panel = panel or PanelConfig(seat=False, accuse_tokens=0.0, appeal_tokens=0.0)
         self._policy, self._panel_policy = Policy(draws=draws), PanelPolicy()
@@ -281,7 +221,12 @@ class WatchDesk:
                 return 0
             if duty.bond is not None and not self._allow(duty.bond, duty):
                 return 0
-            mined = self._sender.send(self._intent(duty), duty.call, timeout=WAIT_SECONDS)
+            mined = self._sender.send(
+                # The contracts take none of these calls twice.
+                self._sender.attempt(duty.intent),
+                duty.call,
+                timeout=WAIT_SECONDS,
+            )
         except (Reverted, ChainError) as error:
             if self._once(duty.intent, str(error)):
                 self._node.metrics.count("watch_refused")
@@ -293,16 +238,6 @@ class WatchDesk:
         self._node.metrics.count(f"watch_{duty.action}")
         log.info(str(duty.action), transaction=mined.hash.hex(), gas=mined.gas_used)
         return 1
-
-    def _intent(self, duty: Duty) -> str:
-        """The duty's name; another where a transaction of that name failed for good, as one that
-        ran out of gas does. The contracts take none of these calls twice."""
-        for number in count():
-            name = f"{duty.intent}:{number}" if number else duty.intent
-            known = self._sender.find(name)
-            if known is None or known.result is None or known.result.ok:
-                return name
-        raise AssertionError("unreachable")
 
     def _has_bond(self, duty: Duty) -> bool:
         contracts = self._contracts
@@ -321,7 +256,7 @@ class WatchDesk:
             return True
         price = duty.price
         reward = price.reward(self._contracts.vault.slashable(price.guilty, price.role))
-        wei = duty.gas * int(self._contracts.rpc.request("eth_gasPrice"), 16)
+        wei = duty.gas * self._contracts.rpc.gas_price()
         cost = wei * self._config.token_per_wei
         if reward > cost:
             return True

@@ -191,22 +191,11 @@ class Settler:
         it would skip all, nothing is sent. Raises what the sender raises, but for reverts."""
         items = [(lane.signed, lane.position) for lane, _reason in settlement.lanes]
         call = self._contracts.escrow.settle(settlement.token, groups_of(items))
-        intent = self._open_intent(settlement.intent)
+        intent = self._sender.attempt(settlement.intent)
         try:
             return self._sender.send(intent, call, confirmations=confirmations, timeout=timeout)
         except Reverted as refused:
             return SettleFailed(settlement, self._named(refused))
-
-    def _open_intent(self, intent: str) -> str:
-        """The intent, or its next attempt when earlier ones were mined, failed and are final:
-        the transition did not happen, and may happen now."""
-        attempt, name = 1, intent
-        while True:
-            known = self._sender.find(name)
-            if known is None or known.result is None or known.result.ok:
-                return name
-            attempt += 1
-            name = f"{intent}:{attempt}"
 
     def _named(self, refused: Reverted) -> str:
         if refused.name != "NothingSettled":

@@ -260,6 +260,18 @@ class Sender:
         """What the journal holds of an intent; None if it was never submitted."""
         return self._journal.find(intent)
 
+    def attempt(self, intent: str) -> str:
+        """The name under which to carry `intent` out: its own, or the next attempt's where earlier
+        ones were mined, failed, and are final. For calls that the contract takes once however
+        often they are sent."""
+        number, name = 1, intent
+        while True:
+            known = self.find(name)
+            if known is None or known.result is None or known.result.ok:
+                return name
+            number += 1
+            name = f"{intent}:{number}"
+
     def close(self) -> None:
         """Make waiting calls raise SenderClosed. The journal is the caller's to close."""
         self._closed.set()
