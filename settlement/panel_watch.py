@@ -157,8 +157,11 @@ class PanelWatch:
         return plan
 
     def _role_in(self, case: PanelCase, found: PanelStanding) -> str:
-        """ "party", "juror" or "" for others."""
+        """ "party", "juror" or "" for others. Who suspects the same token sees the case through as
+        a party does: its accuser may be a friend of the accused, and let it lapse."""
         if self._mine & {case.accused, case.accuser, case.appellant}:
+            return "party"
+        if any(suspect.name == case.place for suspect in self._held.suspects()):
             return "party"
         sat = any(self._mine & set(jury.members) for _, jury in found.sat(case))
         return "juror" if sat else ""
@@ -301,11 +304,13 @@ class PanelWatch:
         standing: Standing,
         now: Now,
     ) -> None:
-        """Files a case, where nobody has: a jury that has spoken of the place is not asked again by
-        this node, whose means are the appeal."""
+        """Files a case, unless one runs. A jury that has spoken of the place is not asked again by
+        this node, whose means are the appeal; where none has, the case was void, and is filed anew.
+        """
         if suspect.guilty in self._mine:
             return
-        if any(case.place == suspect.name for case in found.cases.values()):
+        before = [case for case in found.cases.values() if case.place == suspect.name]
+        if not all(case.is_void for case in before):
             return
         fault = fault_name(WRONG_TARGET, suspect.guilty, suspect.start_hash, suspect.round)
         if fault in standing.punished:
@@ -337,7 +342,7 @@ class PanelWatch:
             Duty(
                 Action.ACCUSE,
                 about,
-                f"accuse:{suspect.name.hex()}:{keccak256(call.data)[:6].hex()}",
+                f"accuse:{suspect.name.hex()}:{len(before)}:{keccak256(call.data)[:6].hex()}",
                 call,
                 until,
                 Bond(contracts.panel.address, bond),

@@ -212,6 +212,11 @@ class PanelCase:
         return self.stage in (CaseStage.PANEL, CaseStage.APPEAL)
 
     @property
+    def is_void(self) -> bool:
+        """Whether it has ended without a verdict."""
+        return self.stage == CaseStage.CLOSED and self.result == Result.VOID
+
+    @property
     def guilty(self) -> bool:
         return self.result in (Result.GUILTY, Result.WITHHELD)
 

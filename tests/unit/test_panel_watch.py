@@ -368,12 +368,23 @@ def test_nobody_accuses_twice_itself_what_is_not_settled_or_what_is_paid_for() -
     filed = actions(accuse(events=log(*FILING)))
     assert Action.ACCUSE not in filed, "whoever has filed it"
     closed = log(*DECIDED, CaseClosed(1, Result.CLEARED, 0))
-    assert Action.ACCUSE not in actions(accuse(events=closed)), "and whatever came of it"
+    assert Action.ACCUSE not in actions(accuse(events=closed)), "and whatever a jury said"
     assert accuse(who=V).duties == []
     assert accuse(standing=Standing()).duties == []
     punished = settled()
     punished.punished.add(fault_name(9, V, START, 1))
     assert accuse(standing=punished).duties == []
+
+
+def test_a_friend_of_the_accused_cannot_take_a_fault_out_of_court() -> None:
+    """It files first and lets the case lapse: who knows better seats the jury and sees it through,
+    and files anew what has ended without a verdict."""
+    assert Action.SEAT in actions(accuse(who=OTHER, events=log(*FILING)))
+    assert Action.DECIDE in actions(accuse(who=OTHER, events=log(*REVEALED)))
+    void = log(*FILING, CaseClosed(1, Result.VOID, 0))
+    (again,) = accuse(who=OTHER, events=void).duties
+    assert again.action == Action.ACCUSE
+    assert again.intent != accuse(who=OTHER).duties[0].intent, "or it would not be sent twice"
 
 
 def test_what_may_not_be_asked_or_costs_too_much_is_shown() -> None:
