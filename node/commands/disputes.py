@@ -35,8 +35,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="show draws, demands, cases, filings, panels and faults",
         description="Reads the deployment's events and shows every draw, demand, case, filing and "
         "panel that is open, and every fault that was judged: its state, deadline with the time "
-        "left, bond, and what happens next. With --api also what that running node has found and will "
-        "do. Needs no password.",
+        "left, bond, and what happens next. With --api also what that running node has found and "
+        "will do. Needs no password.",
     )
     parser.add_argument(
         "--address", type=address_argument, help="whose part is marked (default: the keystore's)"

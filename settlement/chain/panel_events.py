@@ -1,4 +1,4 @@
-"""The events of auditors' seats, juries, the panel and audits, as typed records: part of `events`."""
+"""The events of seats, juries, the panel and audits, as typed records: part of `events`."""
 
 from __future__ import annotations
 
