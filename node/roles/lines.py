@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
 from node.network import exchange
 from node.network.codec import Message
-from node.network.errors import NetworkError, Refused
+from node.network.errors import Busy, NetworkError, Refused
 from node.network.messages import Kind
 from node.network.transport import Transport
 
 A = TypeVar("A", bound=Message)
+BUSY_SECONDS: Final = 0.1  # before a peer is asked again that is busy and does not say how long
 
 
 async def ask(
@@ -26,20 +27,29 @@ async def ask(
     deadline: float = 5.0,
     attempts: int = 3,
 ) -> A:
-    """Asks, and asks again when the line broke or the answer did not come: every request of the
-    roles is idempotent. Raises what the last attempt raised; a refusal at once.
+    """Asks, and asks again when the line broke or the answer did not come, or, when the peer says
+    so, after a while: every request of the roles is idempotent. Raises what the last attempt
+    raised; a refusal of another kind at once.
     """
-    for attempt in range(attempts):
+    give_up = trio.current_time() + attempts * deadline
+    attempt = 0
+    while True:
         try:
             answer = await exchange.ask(transport, peer, kind, message, deadline=deadline)
             assert isinstance(answer, expected)  # `exchange.ask` decodes no other
             return answer
+        except Busy as busy:
+            # More than it asks for: of many who were told the same time, not all get through.
+            pause = (busy.retry_after or BUSY_SECONDS) * (1.0 + attempt / attempts)
+            if trio.current_time() + pause > give_up:
+                raise
+            await trio.sleep(pause)
         except Refused:
             raise
         except NetworkError:
-            if attempt == attempts - 1:
+            attempt += 1
+            if attempt == attempts:
                 raise
-    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 async def both_ways(

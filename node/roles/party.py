@@ -7,12 +7,13 @@ before and a contradicting one is refused. Nothing here waits on a model.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from node.journal import SlotTaken, StoredSession
 from node.network import exchange
+from node.network.codec import Message
 from node.network.errors import Refused
 from node.network.messages import (
     Kind,
@@ -26,6 +27,7 @@ from node.network.messages import (
     VoucherRequest,
     VoucherSignature,
 )
+from node.roles.allowance import Allowance, Gate, Rate
 from node.roles.frames import FrameError, R, read
 from node.roles.places import Place, make_room
 from node.roles.ports import Node
@@ -54,9 +56,21 @@ from settlement.records import (
     stop_string_hash,
 )
 
+Q = TypeVar("Q", bound=Message)
 MAX_PENDING: Final = 256
 MAX_PENDING_PER_CLIENT: Final = 16
 ENDED_KEPT: Final = 64  # ended sessions held in memory, for peers that missed their end
+# An order that reads the chain holds one of the few that may do so at once: never those that
+# rounds and vouchers of running sessions need.
+RATES: Final = {
+    Kind.QUOTE: Rate(burst=64, per_second=8, each=8, together=64),
+    Kind.ORDER: Rate(burst=32, per_second=8, each=2, together=4),
+    Kind.START: Rate(burst=32, per_second=8, each=4, together=64),
+    Kind.VOUCHER: Rate(burst=64, per_second=16, each=2, together=64),
+}
+# Of a client, each with its marks in the journal: after a pause, and a second for ever.
+UNSTARTED: Final = 64
+UNSTARTED_PER_SECOND: Final = 0.2
 CHAINS_PER_PARENT: Final = 8  # sessions in rejection mode that may go on from the same one
 
 
@@ -89,16 +103,29 @@ class Party:
         self.sessions: dict[bytes, Live] = {}  # by session id, oldest first
         self.lanes: dict[bytes, Lane] = {}  # by lane id, of all sessions in the journal
         self.till = Till(node, role, self.voucher_signed)
+        self._unstarted = Allowance(UNSTARTED, UNSTARTED_PER_SECOND, "orders that never start")
         self._master = node.journal.secret_once("master", lambda: node.entropy(32))
         self._restore()
 
     def serve(self) -> None:
         """Registers the request handlers with the transport."""
         transport = self.node.transport
-        exchange.serve(transport, Kind.QUOTE, self.on_quote)
-        exchange.serve(transport, Kind.ORDER, self.on_order)
-        exchange.serve(transport, Kind.START, self.on_start)
-        exchange.serve(transport, Kind.VOUCHER, self.on_voucher)
+        exchange.serve(transport, Kind.QUOTE, self._gated(Kind.QUOTE, self.on_quote))
+        exchange.serve(transport, Kind.ORDER, self._gated(Kind.ORDER, self.on_order))
+        exchange.serve(transport, Kind.START, self._gated(Kind.START, self.on_start))
+        exchange.serve(transport, Kind.VOUCHER, self._gated(Kind.VOUCHER, self.on_voucher))
+
+    def _gated(
+        self, kind: Kind, handler: Callable[[bytes, Q], Awaitable[Message]]
+    ) -> Callable[[bytes, Q], Awaitable[Message]]:
+        """The handler behind its kind's gate."""
+        gate = Gate(RATES[kind], f"{kind.name} requests")
+
+        async def handle(peer: bytes, message: Q) -> Message:
+            with gate.admit(peer, self.node.clock()):
+                return await handler(peer, message)
+
+        return handle
 
     # ------------------------------------------------------------ what subclasses decide
 
@@ -187,6 +214,7 @@ class Party:
             if offer.delivery is None:
                 raise Refused(No.ORDER, "send the prompt with the order")
             self._check_order(order, offer.delivery)
+            self._unstarted.take(peer, self.node.clock())
             await self.till.require_reserve(order)
             self._bind(order)
             pending = Pending(order, offer.delivery, signatures)
@@ -359,6 +387,7 @@ class Party:
         self.sessions[terms.order.session_id] = live
         self.lanes[terms.order.lane.id] = terms.order.lane
         self.pending.pop(terms.order.session_id, None)
+        self._unstarted.give(terms.order.client, self.node.clock())
         ended = [key for key, held in self.sessions.items() if held.state.stopped]
         for session_id in ended[:-ENDED_KEPT]:
             self.retire(session_id)

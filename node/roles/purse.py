@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from node.journal import StoredVoucher
-from node.network.errors import NetworkError, Refused
+from node.network.errors import BUSY, NetworkError, Refused
 from node.network.messages import Kind, RoundRun, VoucherRequest, VoucherSignature
 from node.roles.lanes import LaneBook, LaneFault
 from node.roles.lines import ask
@@ -154,7 +154,7 @@ class Purse:
                 )
                 break
             except Refused as no:
-                if no.code != No.BEHIND:
+                if no.code not in (No.BEHIND, BUSY):
                     self.node.log.warning("voucher refused", role=role, reason=str(no))
                     return payment
                 await trio.sleep(no.retry_after or 0.05)

@@ -19,7 +19,7 @@ from node.evidence import EvidenceRoom
 from node.journal import StoredSession
 from node.network import exchange
 from node.network.codec import decode
-from node.network.errors import Busy, Refused
+from node.network.errors import Refused
 from node.network.messages import (
     MAX_ROUNDS_PER_ANSWER,
     MAX_SALTED_ROUNDS,
@@ -37,6 +37,7 @@ from node.network.messages import (
     SaltsRequest,
     SumPath,
 )
+from node.roles.allowance import Allowance
 from node.roles.auditing import DrawnLane, Draws, is_signed, opens
 from node.roles.ports import Node
 from node.roles.refusals import No
@@ -48,9 +49,6 @@ from settlement.draws import BatchEvidence, target_of
 from settlement.hashing import ZERO32
 from settlement.records import Sums
 
-BURST: Final = 64  # requests that a peer may make at once, …
-PER_SECOND: Final = 16.0  # … and how fast that comes back
-PEERS_KEPT: Final = 1024
 ROOTS_KEPT: Final = 8
 COMMIT_SECONDS: Final = 120.0  # how long V waits for all drawn auditors after the first commitment
 
@@ -123,27 +121,6 @@ class Covered:
         )
 
 
-# ---------------------------------------------------------------- bounds
-
-
-class Allowance:
-    """A bucket of requests per peer, so that nobody reads a node's disk as fast as it likes."""
-
-    def __init__(self, burst: float = BURST, per_second: float = PER_SECOND) -> None:
-        self._burst, self._rate = burst, per_second
-        self._held: OrderedDict[bytes, tuple[float, float]] = OrderedDict()  # left, as of
-
-    def take(self, peer: bytes, now: float) -> None:
-        """Raises Busy when the peer has asked too often."""
-        left, since = self._held.pop(peer, (self._burst, now))
-        left = min(self._burst, left + max(0.0, now - since) * self._rate)
-        self._held[peer] = (max(0.0, left - 1.0), now)
-        while len(self._held) > PEERS_KEPT:
-            self._held.popitem(last=False)
-        if left < 1.0:
-            raise Busy("too many requests for records", (1.0 - left) / self._rate)
-
-
 # ---------------------------------------------------------------- the service
 
 
@@ -173,7 +150,7 @@ class RecordsService:
         self.commit_seconds = commit_seconds
         self._room = EvidenceRoom(node.journal, node.domain)
         self._covered: OrderedDict[bytes, Covered] = OrderedDict()
-        self._allowance = Allowance()
+        self._allowance = Allowance(what="requests for records")
 
     def serve(self, *, salts: bool) -> None:
         """Registers the request handlers with the transport; `salts`: this is a verifier, to whom

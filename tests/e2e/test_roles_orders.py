@@ -3,6 +3,7 @@ chains used twice. Each is signed by a client (and, where it takes one, by a dra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from arena import DOMAIN, Arena, Seat, ignore
 from test_roles import check_pay, close_draft, plain, target
 
 from node.network import exchange
-from node.network.errors import Refused
+from node.network.errors import Busy, Refused
 from node.network.memory import run_deterministically
 from node.network.messages import (
     Kind,
@@ -25,12 +26,14 @@ from node.network.messages import (
     StartAccept,
     StartOffer,
 )
+from node.roles import party as party_module
 from node.roles.client import ClientRole, Plan
 from node.roles.party import Party
+from node.roles.ports import LaneView
 from node.roles.refusals import NO_SIGNATURE, No
 from settlement import coins
 from settlement.hashing import ZERO32
-from settlement.records import Mode, Order, SessionStart, extend_context
+from settlement.records import Lane, Mode, Order, SessionStart, extend_context
 
 
 @dataclass
@@ -312,3 +315,77 @@ def test_a_wider_window_than_the_payee_allows_is_refused(whose: str) -> None:
             await forger.offer(party, plan, order, forger.signed(order, own=False))
 
     at_desk(40, story)
+
+
+def test_one_peer_holds_up_nobody_by_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty orders at once while every look at the chain takes a second: few of them look, the
+    others are told when to come back, and a client in the middle of it is served at once."""
+    looking: Counter[bytes] = Counter()
+    most: Counter[bytes] = Counter()
+
+    async def story(forger: Forger) -> None:
+        chain, plans = forger.arena.chain, [forger.arena.plan() for _ in range(30)]
+        orders = [await forger.order(plan, b"\x01" * 32) for plan in plans]
+        mine = {order.lane.id for order in orders}
+        refused: list[Refused] = []
+
+        async def slowly(lane: Lane) -> LaneView:
+            if lane.id not in mine:
+                return chain.lane(lane)
+            looking[lane.client] += 1
+            most[lane.client] = max(most[lane.client], looking[lane.client])
+            await trio.sleep(1)
+            looking[lane.client] -= 1
+            return chain.lane(lane)
+
+        monkeypatch.setattr(chain, "refresh", slowly)
+
+        async def offer(plan: Plan, order: Order) -> None:
+            try:
+                await forger.offer(forger.verifier, plan, order, forger.signed(order))
+            except Refused as no:
+                refused.append(no)
+
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for plan, order in zip(plans, orders, strict=True):
+                nursery.start_soon(offer, plan, order)
+            await trio.sleep(0.1)
+            async with forger.arena.client(forger.arena.seat("someone else")) as client:
+                await client.generate(forger.arena.plan(max_tokens=8, stop_ids=()), ignore)
+            assert trio.current_time() - began < 1
+        assert most[forger.client.node.address] == 2
+        assert len(refused) == 28
+        assert all(isinstance(no, Busy) and no.retry_after for no in refused)
+
+    at_desk(40, story)
+
+
+def test_orders_that_never_start_run_out_and_those_that_do_cost_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each leaves marks in the journal for good."""
+    monkeypatch.setattr(party_module, "UNSTARTED", 2)
+
+    async def story(forger: Forger) -> None:
+        nonce = b"\x01" * 32
+        for _ in range(4):
+            plan = forger.arena.plan()
+            order = await forger.order(plan, nonce)
+            theirs = await forger.reveal(plan, order)
+            assert theirs is not None
+            seed = coins.joint_seed(order.request_id, nonce, theirs)
+            await forger.start(order, seed, (nonce, theirs))
+        for number in range(3):
+            plan = forger.arena.plan()
+            order = await forger.order(plan, nonce)
+            if number < 2:
+                await forger.offer(forger.verifier, plan, order, forger.signed(order))
+                continue
+            with pytest.raises(Busy, match="too many orders that never start; retry after 5"):
+                await forger.offer(forger.verifier, plan, order, forger.signed(order))
+            name = f"order-nonce:{order.client.hex()}:{order.nonce}"
+            assert forger.verifier.node.journal.secret(name) is None
+        await trio.sleep(12)  # and the four that nobody comes to have waited long enough
+
+    at_desk(41, story)

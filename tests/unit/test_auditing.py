@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from node.inference.plain import NEAR_TIE_FLOAT32
 from node.inference.rows import ModelRow
-from node.network.errors import Busy
 from node.network.messages import AuditCommit, AuditReveal
 from node.roles.auditing import (
     NO_SIGNATURE,
@@ -31,7 +30,7 @@ from node.roles.auditing import (
     signed,
 )
 from node.roles.client import plan_for
-from node.roles.records import Allowance, path_of, preimage_of, proof_of, settled_of, sums_of
+from node.roles.records import path_of, preimage_of, proof_of, settled_of, sums_of
 from node.roles.rerun import NEAR_TIE, Placed, Tolerance, judge
 from settlement import masses, trees
 from settlement.acceptance import Outcome
@@ -291,22 +290,6 @@ def test_proofs_and_preimages_survive_the_wire() -> None:
 def test_sums_survive_the_wire(lanes: list[int]) -> None:
     sums = Sums(lanes[0], lanes[1], tuple(lanes[2 : 2 + BUCKETS]), tuple(lanes[2 + BUCKETS :]))
     assert sums_of(sums.packed) == sums
-
-
-def test_a_peer_gets_its_burst_and_then_what_time_brings() -> None:
-    allowance = Allowance(burst=3, per_second=2)
-    for _ in range(3):
-        allowance.take(b"a", 10.0)
-    with pytest.raises(Busy) as busy:
-        allowance.take(b"a", 10.0)
-    assert busy.value.retry_after == pytest.approx(0.5)
-    allowance.take(b"b", 10.0)  # others are not held up
-    allowance.take(b"a", 10.5)
-    with pytest.raises(Busy):
-        allowance.take(b"a", 10.5)
-    for number in range(5000):
-        allowance.take(number.to_bytes(4, "big"), 11.0)
-    assert len(allowance._held) <= 1024
 
 
 # ---------------------------------------------------------------- one position
