@@ -49,6 +49,10 @@ class Step:
         return cls(token, point_mass(token), 0, (token,))
 
 
+# Tokens of one feed that drafting alone never leaves behind.
+_READING = 16
+
+
 @dataclass(frozen=True)
 class Feed:
     """What a session's next guess needs: this span run by this model. Its last row is then chosen
@@ -56,6 +60,12 @@ class Feed:
 
     model: LanguageModel
     span: Span
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a text to read rather than a draft to make: the prompt, or what was
+        emitted while nothing was drafted. Its time says nothing of what the next draft costs."""
+        return len(self.span.tokens) > _READING
 
 
 class DraftSession(ABC):
@@ -167,7 +177,11 @@ class DraftSession(ABC):
     def _extend(self, n: int, coin: DraftCoin | None) -> None:
         start = self._clock()
         while (feed := self.lacking(n, coin)) is not None:
-            self.take(feed.model.forward([feed.span])[0], coin)
+            begun = self._clock()
+            rows = feed.model.forward([feed.span])[0]
+            if feed.reads:
+                start += self._clock() - begun
+            self.take(rows, coin)
         self._spent += self._clock() - start
 
     def lacking(self, n: int, coin: DraftCoin | None) -> Feed | None:
@@ -315,11 +329,11 @@ def _share(
         return {index: error for found in alone for index, error in found.items()}
     shared = clock() - start
     failed: dict[int, Exception] = {}
-    for (index, (want, _)), row in zip(group.items(), rows, strict=True):
+    for (index, (want, feed)), row in zip(group.items(), rows, strict=True):
         start = clock()
         try:
             want.session.take(row, want.coin)
         except Exception as error:
             failed[index] = error
-        want.session.spend(shared + clock() - start)
+        want.session.spend(clock() - start + (0.0 if feed.reads else shared))
     return failed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from node.inference.drafter import Drafter
+from node.inference.model import PREFILL_CHUNK
 from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 from node.inference.stops import StopHit, StopRules
@@ -15,6 +17,9 @@ from node.inference.window import FixedWindow, Round, WindowControl
 from settlement.coins import chain, round_value
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Mode, extend_context, prompt_hash
+
+# Tokens of a prompt that are left for the first window.
+_LAST_PIECE: Final = PREFILL_CHUNK // 2
 
 
 @dataclass
@@ -55,28 +60,35 @@ def rounds(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[tuple[Draft, VerifyOutcome]]:
     """Yield each round until a stop; errors as `Verifier.open`."""
-    target = verifier.open(keccak256(seed), prompt_ids, params, stops, seed=seed, salt=salt)
-    drafting = drafter.open(prompt_ids, params, seed=seed, stop_ids=stops.ids)
-    rejection = params.mode == Mode.REJECTION
-    length = stops.max_tokens + 1 if rejection else 1
-    v_chain, d_chain = (chain(keccak256(seed, who), length) for who in (b"v", b"d"))
-    context = prompt_hash(ZERO32, tuple(prompt_ids))
+    target = verifier.admit(keccak256(seed), prompt_ids, params, stops, seed=seed, salt=salt)
+    drafting = None
     try:
+        # The end of the prompt runs with the first window, which saves a pass.
+        while target.prefilling > _LAST_PIECE:
+            verifier.verify_batch([], [target])
+        drafting = drafter.open(prompt_ids, params, seed=seed, stop_ids=stops.ids)
+        rejection = params.mode == Mode.REJECTION
+        length = stops.max_tokens + 1 if rejection else 1
+        v_chain, d_chain = (chain(keccak256(seed, who), length) for who in (b"v", b"d"))
+        context = prompt_hash(ZERO32, tuple(prompt_ids))
         number = 0
         while not target.ended:
             k = window.choose(target.remaining)
             coin = DraftCoin(round_value(d_chain, number), context) if rejection else None
             draft = drafting.propose(k, coin) if k else Draft(target.position)
+            prompt_too = target.prefilling > 0
             v_r = round_value(v_chain, number) if rejection else b""
             outcome = verifier.verify(target, VerifyRequest(draft, v_r, fingerprints))
             drafting.commit(outcome.emitted)
             context = extend_context(context, outcome.emitted)
-            window.observe(round_of(draft, outcome, k))
+            seen = round_of(draft, outcome, k)
+            window.observe(replace(seen, verify_seconds=None) if prompt_too else seen)
             number += 1
             yield draft, outcome
     finally:
         verifier.close(target)
-        drafting.close()
+        if drafting is not None:
+            drafting.close()
 
 
 def generate(

@@ -32,7 +32,8 @@ class Draft:
         kept: rejection mode: the list each token was drawn from; else empty.
         surprisals: relaxed mode: the draft model's surprisal of each token, Q16 nats; else empty.
         tops: relaxed mode: the draft model's (at most) eight best ids per position; else empty.
-        seconds: time the drafter took for the tokens it made in this call (not carried over).
+        seconds: time the drafter took for the tokens it made in this call (not carried over), but
+            for reading a prompt.
         made: how many tokens that time paid for.
     """
 

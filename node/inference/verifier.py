@@ -261,9 +261,10 @@ class Verifier:
             start = self._clock()
             rows = self.model.forward([*spans.values(), *(span for _, span in pieces)])
             shared = self._clock() - start
-            for session, _ in pieces:
-                if not session.prefilling:
-                    self.pool.publish(session.cache, session.tokens, session.salt)
+            ran = [session for session, _ in pieces if not session.prefilling]
+            ran += [work[i][0] for i, span in spans.items() if len(span.tokens) > span.rows]
+            for session in ran:
+                self.pool.publish(session.cache, session.tokens, session.salt)
             for (index, span), row in zip(spans.items(), rows[: len(spans)], strict=True):
                 session, request = work[index]
                 results[index] = self._decide(session, request, row, span.rows, shared)

@@ -33,8 +33,9 @@ _ALONE_MOST = 1.3
 _RETIME = 12
 # Weight of the newest window in the share that came back empty.
 _SILENCE_RATE = 0.05
-# Trials that earlier sessions count for in a new one, at most.
-_KNOWN_WEIGHT = 12.0
+# Trials that earlier sessions count for in a new one, at most: few, for texts differ more than
+# a drafter's record says, and one that it guesses badly should soon be decoded without it.
+_KNOWN_WEIGHT = 6.0
 
 
 @dataclass(frozen=True)
