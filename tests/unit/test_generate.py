@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from engine_models import TableModel, seed, tiny_target
 from node.inference import generate as loop
 from node.inference.cache import CountedPool
 from node.inference.drafter import Want, draft_together
-from node.inference.generate import generate
+from node.inference.generate import generate, rounds
 from node.inference.model import Rows, Span
 from node.inference.model_drafter import ModelDrafter
 from node.inference.params import SamplingParams
@@ -78,15 +78,20 @@ def test_what_a_prompts_pass_takes_says_nothing_about_windows() -> None:
     assert [done.verify_seconds is None for done in seen] == [True, False, False]
 
 
-def test_a_prompt_that_ran_with_a_window_is_shared_with_the_next_session() -> None:
-    target = tiny_target()
-    verifier, prompt = Verifier(target), list(range(5, 45))
-    for expected in (0, 32):
-        before = verifier.pool.hits  # type: ignore[attr-defined]
-        stops = StopRules(2)
-        made = generate(verifier, fixed([7, 8]), prompt, COUPLED, stops, FixedWindow(2), salt=b"c")
-        assert verifier.pool.hits - before == expected  # type: ignore[attr-defined]
-        assert made.tokens == decode_plain(target, prompt, COUPLED, stops).tokens
+def test_a_prompt_that_ran_with_a_window_is_shared_at_once() -> None:
+    target, prompt, stops = tiny_target(), list(range(5, 45)), StopRules(4)
+    verifier, window = Verifier(target), FixedWindow(2)
+
+    def opened(number: int) -> Iterator[Any]:
+        who = {"seed": seed(number), "salt": b"client"}
+        return rounds(verifier, fixed([7, 8]), prompt, COUPLED, stops, window, **who)
+
+    first, second = opened(1), opened(2)
+    next(first)
+    _, outcome = next(second)
+    assert verifier.pool.hits == 32  # type: ignore[attr-defined]
+    plain = decode_plain(target, prompt, COUPLED, stops, seed=seed(2))
+    assert list(outcome.emitted) == plain.tokens[: len(outcome.emitted)]
 
 
 @pytest.mark.parametrize("where", ["prompt", "drafter"])
