@@ -222,7 +222,7 @@ async def serve_auditor(
     from node.roles.auditor import AuditorRole
     from node.roles.juror import JurorRole
     from node.roles.proving import ExactProver, FloatProver
-    from node.roles.rerun import Loaded, Tolerance, WorkerRerun
+    from node.roles.rerun import Loaded, LoadedDraft, Tolerance, WorkerRerun
 
     def load() -> Loaded:
         from node.inference.loading import load_model
@@ -232,6 +232,18 @@ async def serve_auditor(
         model = load_model(folder, config.model.dtype, config.model.device)
         return Loaded(manifest.model_id, model, tokenizer.token_bytes)
 
+    def load_draft() -> LoadedDraft:
+        from node.inference.loading import load_model
+        from node.inference.model_drafter import ModelDrafter
+
+        tokenizer, _manifest = target_of(config)
+        folder = folder_of(config, config.model.draft)
+        dtype = config.model.draft_dtype or config.model.dtype
+        model = load_model(folder, dtype, config.model.device)
+        require_same_tokens(Tokenizer.load(folder), tokenizer, model.vocab_size)
+        manifest = manifest_of(folder, dtype, cache_dir=config.model.cache_dir)
+        return LoadedDraft(manifest.model_id, ModelDrafter(model))
+
     def load_rows() -> ExactTarget:
         from node.inference.exact.target import ExactTarget
 
@@ -240,7 +252,8 @@ async def serve_auditor(
     # The order's model must be ours, so its tier is the configured one.
     tier = Tier[config.model.dtype.upper()]
     exact, tolerance = tier == Tier.EXACT, Tolerance.of(tier)
-    engine = WorkerRerun(_LateWorker(config.model.threads), load)
+    drafts = None if config.model.draft == NGRAM else load_draft
+    engine = WorkerRerun(_LateWorker(config.model.threads), load, drafts)
 
     async def registered(model: bytes) -> tuple[int, int] | None:
         at = contracts.registry.tolerance_at

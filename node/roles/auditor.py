@@ -224,6 +224,7 @@ class AuditorRole:
             near_ties=report.near_ties,
             distance=report.fingerprint_distance,
             reason=report.reason,
+            false_drafts=report.false_drafts,
         )
 
     # ------------------------------------------------------------ one session
@@ -286,6 +287,7 @@ class AuditorRole:
             seconds=findings.seconds,
             source="0x" + delivered.source.hex(),
             differences=tuple(asdict(found) for found in findings.mismatches[:SHOWN]),
+            false_drafts=None if findings.drafts is None else len(findings.drafts),
         )
 
     def _commit(self, drawn: DrawnLane, session_id: bytes, findings: Findings) -> _Committed:

@@ -26,6 +26,8 @@ class Report:
         fingerprint_distance: the largest of all positions; None when V opened no salts.
         seconds: of the re-run. source: who delivered the records.
         outside: delivered rounds that do not hang under the drawn root.
+        false_drafts: of D's distributions, in rejection mode; None where the draft model was not
+            run. They do not enter the verdict, which is about V.
     """
 
     batch_id: int
@@ -43,6 +45,7 @@ class Report:
     seconds: float = 0.0
     source: str = ""
     differences: tuple[dict[str, Any], ...] = ()
+    false_drafts: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "differences": list(self.differences)}

@@ -4,8 +4,8 @@
 and `WorkerRerun` does that in the one worker thread of this machine, loading the model at the first
 audit (a node that is never drawn never loads one).
 
-In rejection and relaxed mode the *draft* model's figures (q, kept lists, D's surprisal and top
-list) are taken as D committed them; re-running the draft model (F12) is not done here.
+In rejection mode the *draft* model is run again too, where this node has it (`redraft`); in relaxed
+mode D's figures (surprisal and top list) are taken as D committed them.
 """
 
 from __future__ import annotations
@@ -115,6 +115,8 @@ class Findings:
         seconds: of the run, model loading apart.
         hidden: in the exact tier the auditor's own final states where something differs, by output
             position: what a dispute over that token begins with.
+        drafts: rejection mode: where D's lists are not its registered model's (F12); None where
+            the draft model was not run.
     """
 
     tokens: int
@@ -123,6 +125,7 @@ class Findings:
     fingerprints: tuple[bytes, ...]
     seconds: float
     hidden: Mapping[int, bytes] = field(default_factory=dict)
+    drafts: tuple[Difference, ...] | None = None
 
 
 class Worker(Protocol):
@@ -347,17 +350,32 @@ class Loaded:
     token_bytes: Callable[[int], bytes] | None
 
 
+@dataclass(frozen=True)
+class LoadedDraft:
+    """A draft model in memory: its id by manifest, and an `inference.drafter.Drafter` over it."""
+
+    model_id: bytes
+    drafter: Any
+
+
 class WorkerRerun:
-    """An `AuditEngine`, and a `juror.JuryEngine`, that loads its model when it is first needed.
+    """An `AuditEngine`, and a `juror.JuryEngine`, that loads its models when they are first needed.
 
     Args:
-        load: runs in the worker's thread.
+        load: runs in the worker's thread, as `load_draft`.
+        load_draft: the draft model's id and a drafter that runs it; None where this node has none.
     """
 
-    def __init__(self, worker: Worker, load: Callable[[], Loaded]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        load: Callable[[], Loaded],
+        load_draft: Callable[[], LoadedDraft] | None = None,
+    ) -> None:
         self._worker = worker
-        self._load = load
+        self._load, self._load_draft = load, load_draft
         self._loaded: Loaded | None = None
+        self._draft: LoadedDraft | None = None
 
     async def rerun(self, case: Case, tolerance: Tolerance) -> Findings:
         return await self._worker.call(self._run, case, tolerance)
@@ -374,7 +392,20 @@ class WorkerRerun:
 
     def _run(self, case: Case, tolerance: Tolerance) -> Findings:
         loaded = self._loaded_for(case)
-        return rerun(loaded.model, case, tolerance, loaded.token_bytes)
+        findings = rerun(loaded.model, case, tolerance, loaded.token_bytes)
+        return replace(findings, drafts=self._redraft(case, tolerance))
+
+    def _redraft(self, case: Case, tolerance: Tolerance) -> tuple[Difference, ...] | None:
+        """F12, in rejection mode and for the draft model that this node has."""
+        if case.order.mode != Mode.REJECTION or self._load_draft is None:
+            return None
+        from node.roles.redraft import redraft
+
+        if self._draft is None:
+            self._draft = self._load_draft()
+        if case.order.draft_model != self._draft.model_id:
+            return None
+        return redraft(self._draft.drafter, case, tolerance)
 
     def _loaded_for(self, case: Case) -> Loaded:
         if self._loaded is None:

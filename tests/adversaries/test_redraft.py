@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import cast_drafters
 import pytest
+import trio
+from arena import DRAFT, InThread
+from audit_scene import loaded
 from stage import Scene
 
 from node.roles.redraft import apart, redraft
-from node.roles.rerun import Tolerance
+from node.roles.rerun import LoadedDraft, Tolerance, WorkerRerun
 from settlement.records import MASS_TOTAL, Mode
 
 HALF = MASS_TOTAL // 2
@@ -51,6 +54,34 @@ def test_one_altered_mass_is_found_and_nothing_else() -> None:
     (found,) = redraft(cast_drafters.honest(), replace(run.case, rounds=rounds))
     assert found.position == done.draft.leaves[0].position
     assert found.margin == pytest.approx(b // 2 / MASS_TOTAL)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "model", "found"),
+    [
+        (None, DRAFT, 0),
+        (cast_drafters.copycat_q, DRAFT, 10),
+        (cast_drafters.copycat_q, b"\x66" * 32, None),
+    ],
+)
+def test_an_auditor_runs_the_draft_model_that_it_has(drafter, model, found) -> None:
+    case = played(drafter).case
+    loads = []
+
+    def load() -> LoadedDraft:
+        loads.append(1)
+        return LoadedDraft(model, cast_drafters.honest())
+
+    engine = WorkerRerun(InThread(), loaded, load)
+    for _ in range(2):
+        findings = trio.run(engine.rerun, case, Tolerance())
+        assert findings.mismatches == ()
+        assert (findings.drafts is None) == (found is None)
+        assert len(findings.drafts or ()) >= (found or 0)
+        assert found != 0 or findings.drafts == ()
+    assert len(loads) == 1
+    alone = trio.run(WorkerRerun(InThread(), loaded).rerun, case, Tolerance())
+    assert alone.drafts is None, "without a draft model there is nothing to say"
 
 
 def test_a_session_without_lists_is_refused() -> None:
