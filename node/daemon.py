@@ -22,8 +22,8 @@ import trio
 
 from node import api, logs
 from node.chainwatch import ChainWatch
-from node.commands._wallet import send_journal_path
 from node.config import ConfigError, NodeConfig
+from node.defence import DefendingDesk
 from node.generation import Generator
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
@@ -46,7 +46,7 @@ from node.watching import WatchDesk
 from settlement.chain.contracts import Contracts
 from settlement.chain.deploy import connect
 from settlement.chain.fees import FeePolicy
-from settlement.chain.send_journal import SqliteSendJournal
+from settlement.chain.send_journal import SqliteSendJournal, send_journal_path
 from settlement.chain.sender import Sender
 
 ROLE_OF: Final = {
@@ -256,13 +256,16 @@ async def _work_on_chain(parts: Parts, contracts: Contracts) -> None:
     """Settles, captures, draws, opens, answers and proves, through the key's one sender."""
     config, node = parts.config, parts.node
     sender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
+    # On the same journal, which keeps them apart: its bids may go higher.
+    defender = await trio.to_thread.run_sync(sender_of, config, node, contracts)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_close_at_end, sender)
+        nursery.start_soon(_close_at_end, defender)
         draws = config.role != "verifier"
         # Only an auditor has the juror that answers for a seat.
         panel = replace(config.panel, seat=config.panel.seat and config.role == "auditor")
-        parts.watch = WatchDesk(
-            contracts, sender, parts.chain, node, config.chain, draws=draws, panel=panel
+        parts.watch = DefendingDesk(
+            contracts, defender, parts.chain, node, config.chain, draws=draws, panel=panel
         )
         nursery.start_soon(parts.watch.run)
         if config.role in ("verifier", "drafter"):

@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from node.cli import is_expected
 from node.commands import CommandError
 from node.commands._console import Console, address_argument, hex_of
-from node.commands._wallet import add_options, address_book_path, open_key, send_journal_path
+from node.commands._wallet import add_options, address_book_path, open_key
 from settlement.chain.address_book import AddressBook
 from settlement.chain.deploy import deploy
 from settlement.chain.fees import GWEI, FeePolicy
 from settlement.chain.parameters import PROFILES
 from settlement.chain.rpc import Rpc
-from settlement.chain.send_journal import SqliteSendJournal
+from settlement.chain.send_journal import SqliteSendJournal, send_journal_path
 from settlement.chain.sender import Sender
 
 

@@ -174,11 +174,6 @@ def address_book_path(args: argparse.Namespace, chain_id: int) -> Path:
     return args.address_book or home() / f"addresses-{chain_id}.json"
 
 
-def send_journal_path(keystore: Path, address: bytes, chain_id: int) -> Path:
-    """Beside the keystore, so that every program that has the key finds the one journal."""
-    return keystore.parent / f"sends-{address.hex()}-{chain_id}.sqlite"
-
-
 def deployment(args: argparse.Namespace) -> tuple[Contracts, AddressBook]:
     """The deployment that the options name, checked to be there, and its address book."""
     from settlement.chain import deploy
@@ -301,7 +296,7 @@ def open_wallet(args: argparse.Namespace) -> Iterator[Wallet]:
     """Unlock the key and tie it to the deployment. Transactions that earlier runs left open are
     taken up on the way."""
     from settlement.chain.fees import GWEI, FeePolicy
-    from settlement.chain.send_journal import SqliteSendJournal
+    from settlement.chain.send_journal import SqliteSendJournal, send_journal_path
     from settlement.chain.sender import Sender
 
     contracts = connect(args)

@@ -19,7 +19,6 @@ from node.commands._wallet import (
     add_key_options,
     connect,
     role_named,
-    send_journal_path,
 )
 from node.keys import keystore_address
 from settlement.hashing import ZERO_ADDRESS
@@ -122,7 +121,7 @@ def _stakes(contracts: Contracts, address: bytes) -> dict[str, Any]:
 def _open_transactions(
     args: argparse.Namespace, address: bytes, chain_id: int
 ) -> list[dict[str, Any]]:
-    from settlement.chain.send_journal import SqliteSendJournal
+    from settlement.chain.send_journal import SqliteSendJournal, send_journal_path
 
     path = send_journal_path(args.keystore, address, chain_id)
     if not path.exists():

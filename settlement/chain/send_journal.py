@@ -157,6 +157,11 @@ class SendJournal(Protocol):
     def finish(self, intent: str, result: Mined) -> None: ...
 
 
+def send_journal_path(keystore: Path, address: bytes, chain_id: int) -> Path:
+    """Beside the keystore, so that every program that has the key finds the one journal."""
+    return keystore.parent / f"sends-{address.hex()}-{chain_id}.sqlite"
+
+
 class SqliteSendJournal:
     """SendJournal in a SQLite file, which several threads and processes may have open."""
 
