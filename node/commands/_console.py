@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,32 @@ def _bytes_argument(text: str, size: int, rule: str) -> bytes:
     if len(raw) != size or len(text) != 2 + 2 * size:
         raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
     return raw
+
+
+def number_argument(text: str) -> float:
+    """argparse type: any finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"a number, not {text!r}")
+    return value
+
+
+def positive_argument(text: str) -> float:
+    """argparse type: a number above zero."""
+    value = number_argument(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"a number above zero, not {text}")
+    return value
+
+
+def count_argument(text: str) -> int:
+    """argparse type: a whole number above zero."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number above zero, not {text!r}")
+    return int(text)
 
 
 def parse_amount(text: str, decimals: int) -> int:

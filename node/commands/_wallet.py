@@ -19,8 +19,10 @@ from node.commands._console import (
     Console,
     add_json,
     address_argument,
+    count_argument,
     hash_argument,
     hex_of,
+    positive_argument,
     show_amount,
     show_time,
 )
@@ -95,7 +97,7 @@ def _add_chain_options(parser: argparse.ArgumentParser, *, sends: bool) -> None:
     )
     group.add_argument(
         "--confirmations",
-        type=int,
+        type=count_argument,
         default=1,
         metavar="N",
         help="blocks that count, the newest being one (default: %(default)d)",
@@ -104,14 +106,14 @@ def _add_chain_options(parser: argparse.ArgumentParser, *, sends: bool) -> None:
         return
     group.add_argument(
         "--max-fee-gwei",
-        type=float,
+        type=positive_argument,
         default=300.0,
         metavar="GWEI",
         help="most paid per gas (default: %(default)g)",
     )
     group.add_argument(
         "--timeout",
-        type=float,
+        type=positive_argument,
         default=300.0,
         metavar="SECONDS",
         help="patience for the confirmations; a later run goes on waiting (default: %(default)g)",

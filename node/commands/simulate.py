@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from node.commands import CommandError
-from node.commands._console import Console, add_json
+from node.commands._console import (
+    Console,
+    add_json,
+    count_argument,
+    number_argument,
+    positive_argument,
+)
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -68,28 +74,34 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="SHARE",
         help="draw every lane with this chance, instead of by V's cover",
     )
-    rules.add_argument("--samples", type=_count, help="positions opened of a drawn lane, s")
+    rules.add_argument("--samples", type=count_argument, help="positions opened of a drawn lane, s")
     rules.add_argument("--slash", type=_share, metavar="SHARE", help="of the stake, for a fault")
     rules.add_argument("--corrupt", type=_share, metavar="SHARE", help="of the auditors' stake")
     rules.add_argument("--canaries", type=_share, metavar="SHARE", help="of an auditor's cases")
-    rules.add_argument("--settle-days", type=_positive, help="between two settlements of a lane")
-    rules.add_argument("--lanes", type=_count, help="that one stake answers for")
+    rules.add_argument(
+        "--settle-days", type=positive_argument, help="between two settlements of a lane"
+    )
+    rules.add_argument("--lanes", type=count_argument, help="that one stake answers for")
     market = parser.add_argument_group("market")
     market.add_argument(
         "--rates", type=Path, metavar="FILE", help="acceptance from scripts/bucket_rates.py --json"
     )
-    market.add_argument("--length", type=_count, default=256, help="output tokens of a session")
-    market.add_argument("--sessions", type=_count, default=16, help="in a batch")
-    market.add_argument("--window", type=_count, default=4, help="drafts in a round")
-    market.add_argument("--margin", type=_positive, default=0.25, help="of prices over costs")
+    market.add_argument(
+        "--length", type=count_argument, default=256, help="output tokens of a session"
+    )
+    market.add_argument("--sessions", type=count_argument, default=16, help="in a batch")
+    market.add_argument("--window", type=count_argument, default=4, help="drafts in a round")
+    market.add_argument(
+        "--margin", type=positive_argument, default=0.25, help="of prices over costs"
+    )
     market.add_argument(
         "--steer-value",
-        type=_positive,
+        type=positive_argument,
         default=1.0,
         help="of a steered token to who steers it, in prices of an output token",
     )
     run = parser.add_argument_group("run")
-    run.add_argument("--batches", type=_count, default=150, help="played for each pairing")
+    run.add_argument("--batches", type=count_argument, default=150, help="played for each pairing")
     run.add_argument("--seed", type=int, default=1)
     run.add_argument(
         "--mode", choices=("coupled", "rejection"), default="coupled", help="matrix to print"
@@ -208,27 +220,7 @@ def _pairs(path: Path | None) -> dict[str, Acceptance]:
 
 
 def _share(text: str) -> float:
-    value = _number(text)
+    value = number_argument(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"a share is 0 to 1, not {text}")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number above zero, not {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a number above zero, not {text}")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"a number, not {text!r}") from error

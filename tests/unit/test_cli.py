@@ -134,6 +134,12 @@ def test_no_chain_there_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) 
         ["unstake", "--role", "drafter", "--amount", "1", "--all"],
         ["deposit", "--drafter", "0x12", "--verifier", "0x" + "11" * 20, "--amount", "1"],
         ["keys", "new", "--password-file", "a", "--password-fd", "3"],
+        ["status", "--confirmations", "0"],
+        ["unstake", "--role", "drafter", "--all", "--max-fee-gwei", "nan"],
+        ["unstake", "--role", "drafter", "--all", "--timeout", "-1"],
+        ["simulate", "--samples", "1.5"],
+        ["simulate", "--slash", "inf"],
+        ["simulate", "--margin", "much"],
     ],
 )
 def test_wrong_usage_is_status_two(arguments: list[str]) -> None:
