@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
 from node.commands import CommandError
+from node.commands._api import add_api, require_api
 from node.commands._console import Console, add_json
-
-API_VARIABLE = "VERDRAFT_API"
-
-
-def add_api(parser: argparse.ArgumentParser) -> None:
-    """The option that names a node's private HTTP port."""
-    parser.add_argument(
-        "--api",
-        default=os.environ.get(API_VARIABLE),
-        metavar="URL",
-        help=f"the node's private port, e.g. http://127.0.0.1:8080 (default: ${API_VARIABLE})",
-    )
-
-
-def require_api(args: argparse.Namespace) -> str:
-    if not args.api:
-        raise CommandError(
-            f"which node? Give --api URL or set {API_VARIABLE}; the node logs its API when it is "
-            "ready, and `devnet --serve` prints it"
-        )
-    return str(args.api).rstrip("/")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

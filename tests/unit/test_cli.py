@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import node.keys
@@ -146,6 +147,42 @@ def test_wrong_usage_is_status_two(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
+
+
+def test_peers_show_prices_and_claims_and_name_what_is_no_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offer(role: str, price: str, claim: int) -> dict[str, str]:
+        return {"role": role, "price": price, "claim": f"0x{claim:064x}"}
+
+    table = [
+        {
+            "operator": "0xbb",
+            "round_trip_ms": None,
+            "offers": [offer("verifier", "4", 0), offer("auditor", "0", 0)],
+        },
+        {"operator": "0xaa", "round_trip_ms": 1.25, "offers": [offer("drafter", "1", 7)]},
+    ]
+    answers = iter([httpx.Response(200, json=table), httpx.Response(200, text="<html>")])
+
+    def get(url: str, timeout: float) -> httpx.Response:
+        answer = next(answers)
+        answer.request = httpx.Request("GET", url)
+        return answer
+
+    monkeypatch.setattr(httpx, "get", get)
+    assert main(["peers", "--api", "http://127.0.0.1:9/"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0xaa  drafter       1.2 ms  1 units/token",
+        f"    under claim 0x{7:064x}",
+        "0xbb  verifier           -  4 units/token",
+        "0xbb  auditor            -",
+    ]
+    assert main(["peers", "--api", "http://127.0.0.1:9"]) == 1
+    assert "is no node" in capsys.readouterr().err
+    monkeypatch.delenv("VERDRAFT_API", raising=False)
+    assert main(["peers"]) == 1
+    assert "VERDRAFT_API" in capsys.readouterr().err
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
