@@ -40,6 +40,11 @@ class ChainConfig:
     confirmations: int = 1
     poll_seconds: float = 1.0
     max_fee_gwei: float = 100.0
+    # Calls that defend this node's stake may bid more as their deadline comes near: so much of what
+    # missing it costs, at `token_per_wei`, and never above so much per gas.
+    defence_share: float = 0.5
+    defence_max_fee_gwei: float = 2000.0
+    defence_seconds: float = 43_200.0  # before the deadline, from when on
     settle_idle_seconds: float = 3600.0  # a lane that has lain still for so long is settled
     settle_gas_multiple: int = 20  # and one that is owed so many times what settling costs
     draw_patience_seconds: float = 120.0  # those without a stake in a batch spread calls over this
@@ -176,6 +181,16 @@ class NodeConfig:
         need(chain.confirmations >= 1, "chain.confirmations", chain.confirmations, "1 or more")
         need(chain.poll_seconds > 0, "chain.poll_seconds", chain.poll_seconds, "above 0")
         need(chain.max_fee_gwei > 0, "chain.max_fee_gwei", chain.max_fee_gwei, "above 0")
+        need(0 <= chain.defence_share <= 1, "chain.defence_share", chain.defence_share, "0 to 1")
+        need(
+            chain.defence_max_fee_gwei >= chain.max_fee_gwei,
+            "chain.defence_max_fee_gwei",
+            chain.defence_max_fee_gwei,
+            f"no less than chain.max_fee_gwei, {chain.max_fee_gwei:g}",
+        )
+        need(
+            chain.defence_seconds >= 0, "chain.defence_seconds", chain.defence_seconds, "0 or more"
+        )
         need(chain.token_per_wei >= 0, "chain.token_per_wei", chain.token_per_wei, "0 or more")
         for name in ("settle_idle_seconds", "draw_patience_seconds"):
             seconds = getattr(chain, name)

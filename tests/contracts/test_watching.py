@@ -34,10 +34,12 @@ from watched_node import (
 )
 
 from node.cli import main
+from node.defence import DefendingDesk
 from node.roles.accusations import accuse, accuse_twice
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.events import FaultProven, Filed
+from settlement.chain.fees import GWEI, FeePolicy
 from settlement.chain.lanes import Position, groups_of
 from settlement.chain.standing import DemandStage
 from settlement.draws import RoundEvidence, root_words, sum_words
@@ -417,6 +419,56 @@ def test_v_answers_a_demand_on_it_and_keeps_the_bond(
     assert chain.demands.bond_of(V) == 0
     for node in (client, verifier):
         assert node.look() == 0
+    assert slashed(chain, V, Role.VERIFIER) == 0
+
+
+def test_a_gas_spike_does_not_keep_a_verifier_from_answering(
+    anvil: Anvil, chain: Contracts, parties: Parties, tmp_path: Path
+) -> None:
+    """Above the usual cap nothing is sent while there is time. As the deadline comes near the cap
+    of what defends stake grows, and whatever waits in front under an earlier nonce goes with it."""
+    honest = played(chain, Mode.REJECTION)
+    signed = settle(chain, parties, honest.rounds)
+    verifier = Watched(chain, VERIFIER, tmp_path / "v", max_fee_gwei=100.0, defence_seconds=40.0)
+    keep_session(verifier.journal, honest, "verifier")
+    keep_voucher(verifier.journal, honest, signed)
+    client = Watched(chain, CLIENT, tmp_path / "c")
+    for _ in range(4):
+        client.look()
+        anvil.mine()
+    verifier.sender.fees = FeePolicy(cap=100 * GWEI, replace_after=0.0)
+    plain = verifier.desk
+    desk = DefendingDesk(
+        chain,
+        verifier.sender,
+        verifier.chain,  # type: ignore[arg-type]
+        verifier.node,
+        plain._config,
+        draws=True,
+    )
+    desk._policy, desk._panel_policy = plain._policy, plain._panel_policy
+
+    def dear() -> None:
+        anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(150 * GWEI))
+        anvil.mine()
+
+    (demand,) = verifier.standing().demands.values()
+    dear()
+    assert demand.until - anvil.timestamp > 40
+    verifier.desk = desk
+    assert verifier.look() == 0
+    (demand,) = verifier.standing().demands.values()
+    assert demand.stage == DemandStage.OPEN
+    anvil.warp(demand.until - anvil.timestamp - 8)
+    dear()
+    verifier.desk = plain
+    assert verifier.look() == 0  # as it was before: at one cap for all until the slash
+    verifier.desk = desk
+    dear()
+    verifier.look()
+    (demand,) = verifier.standing().demands.values()
+    assert demand.stage == DemandStage.SHOWN
+    assert verifier.sender.fees.cap == 100 * GWEI
     assert slashed(chain, V, Role.VERIFIER) == 0
 
 
