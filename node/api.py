@@ -30,6 +30,7 @@ MAX_BODY: Final = 1 << 20
 MAX_DEPTH: Final = 32
 # Possessive, and without need of the closing quote: no text makes it look at a byte twice.
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
+_NO_PAGES: Final = "web pages may not ask; use the command line"
 STALLED: Final = 20.0  # seconds without reading after which a connection is given up
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
 Generate = Callable[[dict[str, Any], Emit], Awaitable[None]]
@@ -70,6 +71,12 @@ def _depth(body: bytes) -> int:
     return most
 
 
+def _is_from_a_page(request: Request) -> bool:
+    """Whether a browser sent it for some page: any could else spend what this node has, for a
+    loopback port asks nobody who they are."""
+    return "origin" in request.headers
+
+
 def application(views: Views) -> Starlette:
     """The ASGI application over `views`."""
 
@@ -86,9 +93,8 @@ def application(views: Views) -> Starlette:
     async def generate(request: Request) -> Response:
         if views.generate is None:
             return JSONResponse({"error": "only a client node generates"}, 404)
-        if "origin" in request.headers:
-            # Any page in the operator's browser could else spend from the client's reserves.
-            return JSONResponse({"error": "web pages may not ask; use the command line"}, 403)
+        if _is_from_a_page(request):
+            return JSONResponse({"error": _NO_PAGES}, 403)
         body = b""
         async for chunk in request.stream():
             body += chunk
@@ -107,8 +113,8 @@ def application(views: Views) -> Starlette:
     async def settle(request: Request) -> Response:
         if views.settle is None:
             return JSONResponse({"error": "only a drafter or verifier settles"}, 404)
-        if "origin" in request.headers:
-            return JSONResponse({"error": "web pages may not ask; use the command line"}, 403)
+        if _is_from_a_page(request):
+            return JSONResponse({"error": _NO_PAGES}, 403)
         views.settle()
         return JSONResponse({"asked": True}, 202)
 

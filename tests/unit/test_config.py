@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -17,6 +21,7 @@ from node.config import (
     load,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
 role = "verifier"
 data_dir = "data"
@@ -81,3 +86,30 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, says: str) -
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path / "none.toml")
+
+
+def test_the_guide_shows_every_setting_with_its_default() -> None:
+    """`docs/operator.md` calls its first file complete; [panel] has a section of its own."""
+    guide = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```toml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    whole = next(block for block in blocks if block.startswith("role ="))
+    panel = next(block for block in blocks if block.startswith("[panel]"))
+    shown = {**tomllib.loads(whole), **tomllib.loads(panel)}
+    optional = set(re.findall(r"^# (\w+) = ", whole, re.MULTILINE))
+    given = {"keystore", "password_file", "rpc_url", "address_book"}
+    for table in fields(NodeConfig):
+        hint = get_type_hints(NodeConfig)[table.name]
+        if not is_dataclass(hint):
+            continue
+        for item in fields(hint):
+            name = f"{table.name}.{item.name}"
+            if item.name in optional:
+                assert item.default is None, name
+            else:
+                assert item.name in shown[table.name], f"{name} is not in the guide"
+                if item.name not in given:
+                    value = shown[table.name][item.name]
+                    default = tuple(value) if isinstance(value, list) else value
+                    assert default == item.default, name
+        known = {item.name for item in fields(hint)}
+        assert set(shown[table.name]) <= known, f"the guide names what [{table.name}] has not"
