@@ -234,9 +234,23 @@ def _money(config: NodeConfig, contracts: Contracts, key: OperatorKey) -> list[F
                 "to what the stake answers for",
             )
         )
+    if config.role == "auditor" and config.panel.seat:
+        findings.append(_seat(contracts, key, unit))
     if config.role != "bootstrap":
         findings.append(_bonds(config, contracts, key, unit))
     return findings
+
+
+def _seat(contracts: Contracts, key: OperatorKey, unit: int) -> Finding:
+    """Whether the pool of jurors takes this auditor."""
+    held = contracts.vault.stake_of(key.address, Role.AUDITOR).active
+    needed = contracts.pool.min_stake()
+    return Finding(
+        "seat",
+        held >= needed,
+        f"{held / unit:g} tokens of stake; a seat among jurors takes {needed / unit:g}",
+        "stake more with `verdraft stake --role auditor --amount …`, or set panel.seat = false",
+    )
 
 
 def _bonds(config: NodeConfig, contracts: Contracts, key: OperatorKey, unit: int) -> Finding:
