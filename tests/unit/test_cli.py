@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +25,8 @@ from node.commands._console import (
     show_time,
 )
 from node.commands.claim import parse_rates
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -232,3 +236,31 @@ def test_times_say_how_far_off_they_are() -> None:
     assert show_time(1_800_000_060, 1_800_000_000) == "2027-01-15 08:01:00 UTC (in 1 min)"
     assert show_time(1_800_090_061, 1_800_000_000).endswith("(in 1 d 1 h)")
     assert show_time(1_800_000_000, 1_800_000_000).endswith("(passed)")
+
+
+def _shown_commands() -> list[tuple[str, list[str]]]:
+    """(file, words) of every `verdraft …` in a code block of the documents."""
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        for block in re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^(?:\.venv/bin/)?verdraft +([^#\n]+)", block, re.MULTILINE):
+                found.append((path.name, shlex.split(line, posix=False)))
+    return found
+
+
+def test_what_the_documents_type_is_there() -> None:
+    shown = _shown_commands()
+    assert len(shown) > 20
+    for file, words in shown:
+        parser, rest = build_parser(), list(words)
+        while rest and not rest[0].startswith("-"):
+            branches = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+            if not branches:
+                break
+            name = rest.pop(0)
+            assert name in branches[0].choices, f"{file}: verdraft {' '.join(words)}"
+            parser = branches[0].choices[name]
+        options = {word.split("=")[0] for word in rest if word.startswith("--")}
+        known = {option for action in parser._actions for option in action.option_strings}
+        assert options <= known, f"{file}: verdraft {' '.join(words)}: {options - known}"
