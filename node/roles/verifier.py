@@ -98,6 +98,8 @@ class Running:
     patience: float = math.inf  # and until when this node has patience, whatever they send
     at_work: bool = True  # no more wanted of others
     ahead: Ahead | None = None
+    turned: float | None = None  # when the last pass was over (perf_counter), and how long
+    held_up: float = 0.0  # others have held the session up since
     ended: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
@@ -246,6 +248,7 @@ class VerifierRole(Party):
                 await self._paid(running)
                 started = perf_counter()
                 time("payment", started - at)
+                running.held_up = started - at
                 drafted = await self._draft(running)
                 waited = perf_counter() - started
                 time("draft_wait", waited)
@@ -403,7 +406,7 @@ class VerifierRole(Party):
             return
         verified = perf_counter()
         self.node.metrics.time("queue", max(0.0, verified - at - outcome.seconds))
-        self._observe(running, drafted, outcome)
+        self._observe(running, drafted, outcome, self._besides(running, verified, outcome))
         next_k = 0
         if outcome.stop is None:
             position = state.position + len(outcome.emitted)
@@ -453,11 +456,27 @@ class VerifierRole(Party):
         finally:
             ahead.done.set()
 
-    def _observe(self, running: Running, drafted: Drafted | None, outcome: VerifyOutcome) -> None:
+    def _besides(self, running: Running, now: float, outcome: VerifyOutcome) -> float | None:
+        """What the round took beside its pass, unless a client held it up: signing, keeping,
+        sending, and waiting for a draft. None where it is not known."""
+        before, running.turned = running.turned, now
+        if before is None:
+            return None
+        return max(0.0, now - before - running.held_up - outcome.seconds)
+
+    def _observe(
+        self,
+        running: Running,
+        drafted: Drafted | None,
+        outcome: VerifyOutcome,
+        besides: float | None,
+    ) -> None:
         """Counts and timings, and what the next window is chosen from."""
-        waited, asked = None, 0
+        asked = 0
         if drafted is not None:
-            waited = max(0.0, drafted.waited - drafted.seconds)
+            # Of the wait, what the drafter did not need for drafting.
+            hidden = min(drafted.waited, drafted.seconds)
+            besides = max(drafted.waited if besides is None else besides, drafted.waited) - hidden
             asked = running.live.state.announced
             if drafted.frame is None:
                 drafted = None  # it had no guess, which took as long to say
@@ -475,7 +494,7 @@ class VerifierRole(Party):
                 draft_seconds=drafted.seconds if drafted else 0.0,
                 drafted=drafted.made if drafted else 0,
                 verify_seconds=outcome.seconds,
-                network_seconds=waited,
+                network_seconds=besides,
                 bytes=size,
                 asked=asked,
             )
