@@ -19,7 +19,8 @@ from typing import Any
 
 # Evidence that stays in force over a pause, in trials.
 _STALE_WEIGHT = 4.0
-# A session drafts until it has seen one of these, even where the first guess says it does not pay.
+# A session drafts until it has seen one of these, even where the first guess says it does not pay,
+# as long as it still might.
 _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
@@ -345,7 +346,7 @@ class WindowControl:
             self._why = "first round"
             return min(int(self._cap), limit)
         best = self._fastest(limit, self.alpha)
-        if best == 0 and self._learning:
+        if best == 0 and self._learning and self._fastest(limit, self.hopeful_alpha):
             self._why = "learning: too few drafts seen to give them up"
             return min(int(self._cap), limit)
         if best == 0:

@@ -97,6 +97,18 @@ def test_not_drafting_is_chosen_when_it_is_faster_and_left_when_it_is_not():
     assert min(chosen[150:]) >= 2
 
 
+def test_a_first_session_gives_a_far_drafter_up_as_soon_as_it_cannot_pay():
+    """A round trip is six passes: to learn what cannot pay would cost the time of a text."""
+    drafted = []
+    for seed in range(20):
+        world = World(0.3, rtt=6.0, seed=seed)
+        control = WindowControl(12, costs={n: 1 + 0.05 * n for n in (1, 2, 4, 8, 16)})
+        drafted.append(sum(k > 0 for k in world.play(control, 40)))
+    assert sum(drafted) / len(drafted) < 4
+    world = World(0.95, rtt=3.0)  # one that pays is not given up
+    assert min(world.play(WindowControl(12), 60)[20:]) > 6
+
+
 def test_a_cheap_single_row_is_not_hidden_by_the_line():
     """float32 on a CPU: one row costs 57, two 99, then nearly flat. Drafting two is a loss."""
     cost = VerifyCost()
