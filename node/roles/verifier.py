@@ -49,7 +49,7 @@ from settlement.hashing import ZERO32
 from settlement.records import Lane, Mode, Order
 
 MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
-START_TICKS: Final = 4  # turns of the event loop until a pass is in the worker's thread
+HEAD_START: Final = 0.0005  # seconds, until a pass begun needs Python's lock no more
 
 
 class WindowPolicy(Protocol):
@@ -440,11 +440,10 @@ class VerifierRole(Party):
         assert self._nursery is not None
         running.ahead = Ahead()
         self._nursery.start_soon(self._pass_ahead, running.ahead, handle, position)
-        # What follows holds the event loop until it is done, and the pass would wait for it. The
-        # round that is made already is committed all the same.
+        # What follows holds Python's lock, and a pass still on its way to the worker's thread would
+        # wait for it. The round that is made already is committed all the same.
         with trio.CancelScope(shield=True):
-            for _ in range(START_TICKS):
-                await trio.lowlevel.checkpoint()
+            await trio.sleep(HEAD_START)
 
     async def _pass_ahead(self, ahead: Ahead, handle: object, position: int) -> None:
         try:
