@@ -64,8 +64,13 @@ def anvil() -> Iterator[Anvil]:
 
 
 @pytest.fixture(scope="module")
-def opened(anvil: Anvil, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
-    folder = tmp_path_factory.mktemp("panel")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the deployment's address book lies."""
+    return tmp_path_factory.mktemp("panel")
+
+
+@pytest.fixture(scope="module")
+def opened(anvil: Anvil, folder: Path) -> Contracts:
     contracts = open_lane(deploy_devnet(anvil, folder, PARAMETERS), folder, stake=STAKE).contracts
     owner = make_sender(contracts.rpc, OWNER, folder / "governor.sqlite", contracts)
     owner.send("register", contracts.registry.register(TARGET))

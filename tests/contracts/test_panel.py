@@ -19,6 +19,7 @@ from panel_world import (
     World,
     anvil,
     chain,
+    folder,
     opened,
     played,
     world,
@@ -33,7 +34,7 @@ from settlement.chain.panel_events import CaseFiled, TicketEntered
 from settlement.draws import lane_seed, target_of
 from settlement.panels import Answer, Result
 
-__all__ = ["anvil", "chain", "opened", "world"]  # fixtures
+__all__ = ["anvil", "chain", "folder", "opened", "world"]  # fixtures
 pytestmark = pytest.mark.slow
 
 

@@ -3,6 +3,7 @@ themselves; killed anywhere they go on, and nothing is done twice."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from panel_world import (
     World,
     anvil,
     chain,
+    folder,
     opened,
     played,
     world,
@@ -29,6 +31,7 @@ from panel_world import (
 from played_sessions import Play
 from watched_node import Watched, frames_of, keep_session, keep_voucher
 
+from node.cli import main
 from node.config import PanelConfig
 from node.network.messages import DrawnAnswer
 from node.roles.records import path_of, preimage_of
@@ -41,7 +44,7 @@ from settlement.hashing import keccak256
 from settlement.panel_watch import Sealed
 from settlement.panels import Answer, Result
 
-__all__ = ["anvil", "chain", "opened", "world"]  # fixtures
+__all__ = ["anvil", "chain", "folder", "opened", "world"]  # fixtures
 pytestmark = pytest.mark.slow
 BOTH = PanelConfig(seat=True, accuse_tokens=100.0, appeal_tokens=200.0)
 FALSE = Answer(print=PRINT, margin=MARGIN + 1)
@@ -327,3 +330,40 @@ def test_a_seat_follows_the_stake(world: World, chain: Contracts, tmp_path: Path
     node.look()
     assert chain.pool.seat_of(payout, TARGET.model_id)[2] == AUDITOR_STAKE // 2
     assert node.look() == 0
+
+
+def test_disputes_shows_a_case_to_its_accused_its_accuser_and_its_jurors(
+    people: People, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(node: Watched, *words: str) -> Any:
+        where = [
+            "--rpc-url",
+            people.chain.rpc.url,
+            "--address-book",
+            str(folder / "addresses.json"),
+        ]
+        address = "0x" + node.address.hex()
+        capsys.readouterr()
+        arguments = ["disputes", *where, "--address", address, "--mine", *words]
+        assert main([*arguments, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["disputes"]
+        assert main(arguments) == 0
+        found = [row for row in rows if row["kind"] == "panel case"]
+        return found[0] if found else None, capsys.readouterr().out
+
+    case = people.drawn()
+    people.world.anvil.mine()  # the command waits for a block on top
+    (row, text), juror = shown(people.verifier), people.jurors[0]
+    assert (row["part"], row["state"], row["open"]) == ("accused", "panel: committing", True)
+    assert row["until"] == people.standing().jury_of(case).summoned.commit_until
+    assert row["by"] == "0x" + people.accuser.address.hex()
+    assert "against this address" in text
+    assert shown(people.accuser)[0]["part"] == "by"
+    row, text = shown(juror)
+    assert row["part"] == "juror"
+    assert row["next"].startswith("this node commits to its answer, or loses stake; 3 of 3 jurors")
+    assert "this address sits on its jury" in text
+    people.judged(FALSE)
+    juror.look()
+    people.world.anvil.mine()
+    assert shown(juror)[0]["next"] == "2 of 3 jurors have to commit"

@@ -20,19 +20,21 @@ from arena import Arena, InThread, ignore
 from deployment import KEYS, OWNER, TOKEN, deploy_devnet, make_sender
 from panel_world import PANEL, PARAMETERS
 from test_exact_dispute import PAIR, PROMPT, _other_weights, opened, target
-from watched_node import Followed
+from watched_node import Followed, frames_of
 
 from node.config import ChainConfig, PanelConfig
 from node.evidence import EvidenceRoom
 from node.inference.loading import load_model
 from node.inference.model_drafter import ModelDrafter
+from node.network.messages import DrawnAnswer
 from node.roles.auditing import DrawBoard
 from node.roles.auditor import AuditorRole, Patience
 from node.roles.juror import JurorRole, JuryBoard
 from node.roles.ports import Node
 from node.roles.proving import ExactProver
-from node.roles.records import RecordsService
+from node.roles.records import RecordsService, path_of, preimage_of
 from node.roles.rerun import Loaded, Tolerance, WorkerRerun
+from node.roles.suspicions import SUSPECT, Suspicion
 from node.watching import WatchDesk, keep_found
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
@@ -44,6 +46,7 @@ from settlement.chain.panel_standing import PanelStanding, fold_panel
 from settlement.chain.rpc import Rpc
 from settlement.chain.send_journal import SqliteSendJournal
 from settlement.chain.sender import Sender
+from settlement.chain.standing import fold
 from settlement.hashing import keccak256
 from settlement.panels import Result
 from settlement.records import Mode, Tier
@@ -308,6 +311,47 @@ def test_another_checkpoint_costs_v_half_and_everybody_else_nothing(
             assert found.tokens(accuser) == SPARE + PANEL.bond
             for name in jurors:
                 assert found.tokens(name) == SPARE + 2 * (PANEL.bond // 6), name
+
+    trio.run(play)
+
+
+def slander(found: Town, name: str) -> None:
+    """That auditor says of an honest token that its own run contradicts it."""
+    node = found.of["client"].node
+    ((_, _, entry, _),) = fold(found.of["client"].chain.read()).settlements()
+    batch = EvidenceRoom(node.journal, node.domain).batch(entry.root)
+    assert batch is not None
+    (tree, top), evidence = batch.settled(), batch.rounds[1]
+    order, start, record = evidence.order, evidence.start, evidence.record
+    path, words = path_of(tree.proof(1)), (record.to_wire(), order.to_wire(), start.to_wire())
+    hung = DrawnAnswer(preimage_of(top), None, words[0], path, words[1], words[2])
+    wire = Suspicion(hung, frames_of(evidence), 0).to_wire
+    journal = found.of[name].node.journal
+    journal.secret_once(f"{SUSPECT}:{record.start_hash.hex()}:1:0", wire)
+
+
+def test_a_false_accuser_loses_its_bonds_and_everybody_else_nothing(
+    anvil: Anvil, chain: Contracts, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        async with town(anvil, chain, tmp_path, target()) as found:
+            liar, *honest = AUDITORS
+            await found.of["client"].look()
+            slander(found, liar)
+            await found.until(found.is_closed)
+            (case,) = found.standing().cases.values()
+            assert case.result == Result.CLEARED
+            assert case.accuser == case.appellant == found.of[liar].node.address
+            for name in ROLES:
+                assert found.stake(name) == STAKE, name
+            await found.until(found.is_quiet)
+            await found.until(lambda: len(found.events(JurorPaid)) == 6)
+            await found.until(found.is_quiet)
+            lost = 3 * PANEL.bond
+            assert found.tokens(liar) == SPARE - lost
+            assert found.tokens("verifier") == SPARE + lost // 2
+            for name in honest:
+                assert found.tokens(name) == SPARE + 2 * (lost // 2 // 6), name
 
     trio.run(play)
 
