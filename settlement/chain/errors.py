@@ -48,8 +48,8 @@ class WrongChain(ChainError):
     def __init__(self, url: str, expected: int, actual: int) -> None:
         super().__init__(
             f"{url} serves chain {actual}, expected chain {expected}",
-            "Name an endpoint of the right chain with --rpc-url or a node's chain.rpc_url, or another "
-            "address book",
+            "Name an endpoint of the right chain with --rpc-url or a node's chain.rpc_url, or "
+            "another address book",
         )
         self.expected, self.actual = expected, actual
 
@@ -60,8 +60,8 @@ class ContractMissing(ChainError):
     def __init__(self, name: str, address: bytes, reason: str) -> None:
         super().__init__(
             f"{name} at 0x{address.hex()}: {reason}",
-            "Deploy with scripts/deploy.py, or name this chain's address book with --address-book or "
-            "a node's chain.address_book",
+            "Deploy with scripts/deploy.py, or name this chain's address book with --address-book "
+            "or a node's chain.address_book",
         )
         self.name, self.address = name, address
 
