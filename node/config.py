@@ -62,6 +62,8 @@ class NetworkConfig:
     bootstrap: tuple[str, ...] = ()
     announce: tuple[str, ...] = ()
     added_latency_ms: float = 0.0  # devnet only: a slower network, to try windows on
+    max_links: int = 256
+    links_per_host: int = 32  # of one IPv4 address or IPv6 /64, loopback apart
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,9 @@ class NodeConfig:
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
         latency = self.network.added_latency_ms
         need(latency >= 0, "network.added_latency_ms", latency, "0 or more")
+        for name in ("max_links", "links_per_host"):
+            links = getattr(self.network, name)
+            need(links >= 1, f"network.{name}", links, "1 or more")
         need(self.model.threads >= 1, "model.threads", self.model.threads, "1 or more")
         need(
             self.model.dtype in ("exact", "float32", "bfloat16"),

@@ -21,6 +21,7 @@ from typing import Any, Final
 import trio
 
 from node import api, logs
+from node.acquaintances import Acquaintances
 from node.chainwatch import ChainWatch
 from node.config import ConfigError, NodeConfig
 from node.defence import DefendingDesk
@@ -31,6 +32,7 @@ from node.network import identity
 from node.network.gossip import Discovery
 from node.network.libp2p_transport import open_libp2p_transport
 from node.network.messages import BOUNDS, Offer, Role
+from node.network.transport import Limits
 from node.reach import serve_reach
 from node.receiptkeeper import ReceiptKeeper
 from node.retention import keep_short
@@ -137,6 +139,9 @@ async def _run(
             BOUNDS,
             announce=config.network.announce,
             deployment=domain.separator,
+            limits=Limits(
+                max_links=config.network.max_links, links_per_host=config.network.links_per_host
+            ),
             delay=config.network.added_latency_ms / 1e3,
         ) as transport:
             serve_reach(transport)
@@ -156,6 +161,11 @@ async def _run(
                 log=log,
                 token=contracts.token.address,
             )
+            known = Acquaintances(
+                key.address,
+                lambda: chain.events,
+                lambda: parts.served.role.partners() if parts.served else (),
+            )
             discovery = Discovery(
                 transport,
                 key.secret,
@@ -163,7 +173,9 @@ async def _run(
                 deployment=domain.separator,
                 now_ms=lambda: int(time.time() * 1000),
                 rng=random.SystemRandom(),
+                vouched=known.staked,
             )
+            transport.standing = known.standing
             parts = Parts(config, node, discovery, chain, time.time())
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_until_signal, nursery.cancel_scope, log)

@@ -42,6 +42,7 @@ from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_PROTOCOL
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.security_multistream import SecurityMultistream
 
+from node.network.crowding import is_this_machine, site_of
 from node.network.identity import (
     Endpoint,
     address_of_endpoint,
@@ -235,7 +236,8 @@ class Libp2pTransport(Switchboard):
 
     async def inbound(self, socket: trio.SocketStream) -> None:
         """Runs one accepted connection until it ends."""
-        host = _host_of(socket)
+        address = _host_of(socket)
+        host = site_of(address)
         open_handshakes = self._handshakes.total()
         if (
             open_handshakes >= self.limits.pending_links
@@ -253,7 +255,7 @@ class Libp2pTransport(Switchboard):
             if not self._handshakes[host]:
                 del self._handshakes[host]
         if upgraded is not None:
-            await self.accept(*upgraded)
+            await self.accept(*upgraded, "" if is_this_machine(address) else host)
 
     async def _upgrade_inbound(
         self, stream: _BoundedStream

@@ -74,13 +74,17 @@ class PeerLink:
         board: the node's switchboard, which owns handlers, limits and counters.
         remote: the peer's authenticated operator address.
         initiator: whether this side dialled; its channels have odd numbers.
+        host: what counts as one host of the peer's; empty: not counted.
     """
 
-    def __init__(self, board: Switchboard, pipe: Pipe, remote: bytes, *, initiator: bool) -> None:
+    def __init__(
+        self, board: Switchboard, pipe: Pipe, remote: bytes, *, initiator: bool, host: str = ""
+    ) -> None:
         self.board = board
         self.limits = board.limits
         self.remote = remote
         self.initiator = initiator
+        self.host = host
         self.channels: dict[int, LinkChannel] = {}
         self.boot: bytes | None = None
         self.rtt: float | None = None
@@ -96,6 +100,7 @@ class PeerLink:
         self._pings: dict[int, float] = {}
         self._last_heard = trio.current_time()
         self._last_used = self._last_heard
+        self.since = self._last_heard
         self._scope = trio.CancelScope()
         self._pong_queued = False
         self._mid_write = False

@@ -19,6 +19,7 @@ import trio
 
 from node.network import framing
 from node.network.channel import LinkChannel
+from node.network.crowding import Held, NoRoom, Standing, make_way
 from node.network.errors import MalformedFrame, NetworkError, PeerUnreachable, Refused
 from node.network.framing import FrameType, Hello, Reason, Status
 from node.network.link import PeerLink, Pipe
@@ -51,6 +52,8 @@ class Switchboard:
             messages are refused by size before they are buffered.
         deployment: 32 bytes naming chain and contracts; peers of another are refused.
         rng: source of the boot number and of jitter.
+
+    `standing` may be set to what says who a peer is to this node, for when links run short.
     """
 
     def __init__(
@@ -76,7 +79,8 @@ class Switchboard:
         self._pauses: OrderedDict[bytes, _Pause] = OrderedDict()
         self._known: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
         self._round_trips: OrderedDict[bytes, float] = OrderedDict()
-        self._pending_inbound = 0
+        self._pending_inbound: Counter[str] = Counter()  # by host
+        self.standing: Callable[[bytes], Standing] = lambda peer: Standing.KNOWN
         self._inbound_bytes = 0
         self._counters: Counter[str] = Counter()
         self._logger = structlog.get_logger("network")
@@ -153,7 +157,7 @@ class Switchboard:
         return {
             **self._counters,
             "links": len(self._links),
-            "pending_inbound": self._pending_inbound,
+            "pending_inbound": self._pending_inbound.total(),
             "inbound_bytes": self._inbound_bytes,
             "channels": sum(len(link.channels) for link in self._links.values()),
         }
@@ -175,40 +179,62 @@ class Switchboard:
             while self._links:
                 await trio.sleep(0.01)
 
-    async def accept(self, pipe: Pipe, remote: bytes) -> None:
-        """Runs an inbound link until it ends. The caller has authenticated `remote`."""
-        full = len(self._links) >= self.limits.max_links and self._live(remote) is None
-        if (full and not self._end_idlest()) or self._pending_inbound >= self.limits.pending_links:
+    async def accept(self, pipe: Pipe, remote: bytes, host: str = "") -> None:
+        """Runs an inbound link until it ends. The caller has authenticated `remote`; `host` is what
+        counts as one host, empty if nothing does."""
+        pending = self._pending_inbound.total() >= self.limits.pending_links
+        if host:
+            pending = pending or self._pending_inbound[host] >= self.limits.pending_per_host
+        if pending or not self._has_room(remote, host):
             self.count("links_refused")
             await pipe.abort()
             return
-        link = PeerLink(self, pipe, remote, initiator=False)
-        self._pending_inbound += 1
+        link = PeerLink(self, pipe, remote, initiator=False, host=host)
+        self._pending_inbound[host] += 1
         pending = True
 
-        def ready(link: PeerLink) -> None:
+        def no_longer_pending() -> None:
             nonlocal pending
-            pending = False
-            self._pending_inbound -= 1
+            if pending:
+                pending = False
+                self._pending_inbound[host] -= 1
+                if not self._pending_inbound[host]:
+                    del self._pending_inbound[host]
+
+        def ready(link: PeerLink) -> None:
+            no_longer_pending()
             self._admit(link)
 
         try:
             await link.run(ready)
         finally:
-            if pending:
-                self._pending_inbound -= 1
+            no_longer_pending()
             self._dismiss(link)
 
-    def _end_idlest(self) -> bool:
-        """Makes room by ending the link that has been of no use longest; False if all are."""
+    def _has_room(self, remote: bytes, host: str) -> bool:
+        """Makes room for one more inbound link, if somebody has to make way for it."""
+        if self._live(remote) is not None:  # it takes the place of the one before
+            return True
         now = trio.current_time()
-        idle = [link for link in self._links.values() if link.idle_for(now) > 0]
-        if not idle:
+        links = [link for link in self._links.values() if link.closing is None]
+        held = [
+            Held(
+                link.remote,
+                link.host,
+                self.standing(link.remote),
+                now - link.since,
+                link.idle_for(now),
+            )
+            for link in links
+        ]
+        try:
+            going = make_way(held, host, self.standing(remote), self.limits)
+        except NoRoom:
             return False
-        idlest = max(idle, key=lambda link: link.idle_for(now))
-        if idlest.idle_for(now) < self.limits.evict_after:
-            return False
-        idlest.stop("room is needed for others")
+        if going is not None:
+            self.count("links_evicted")
+            at = next(place for place, one in enumerate(held) if one is going)
+            links[at].stop("room is needed for others")
         return True
 
     def _live(self, peer: bytes) -> PeerLink | None:

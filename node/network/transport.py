@@ -165,10 +165,12 @@ class Limits:
 
     Memory that peers can make this node hold is at most `max_inbound` for requests, plus for each
     of `max_links` links one frame being read, `channels_per_peer` windows and one outbound queue.
-    At `max_links`, a link that nobody has used for `evict_after` makes room for a new one.
+    At `max_links`, and at `links_per_host` of one host (loopback apart), `crowding` says who makes
+    room: strangers after `stranger_seconds`, and what nobody has used for `evict_after`.
     """
 
     max_links: int = 256
+    links_per_host: int = 32
     pending_links: int = 64
     pending_per_host: int = 32
     requests_per_peer: int = 64
@@ -184,6 +186,7 @@ class Limits:
     dead_after: float = 15.0
     idle_after: float = 600.0
     evict_after: float = 30.0
+    stranger_seconds: float = 60.0
     dial_timeout: float = 5.0
     backoff_first: float = 0.1
     backoff_most: float = 5.0

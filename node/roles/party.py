@@ -154,6 +154,13 @@ class Party:
         """An ended session leaves memory; the journal keeps it."""
         del self.sessions[session_id]
 
+    def partners(self) -> frozenset[bytes]:
+        """The others in sessions that run now."""
+        running = (live.terms for live in self.sessions.values() if not live.state.stopped)
+        return frozenset(party for terms in running for party in terms.parties) - {
+            self.node.address
+        }
+
     # ------------------------------------------------------------ secrets, derived not stored
 
     def nonce(self, client: bytes, request_id: bytes) -> bytes:

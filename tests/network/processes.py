@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from node.network.libp2p_transport import Libp2pTransport, open_libp2p_transport
+from node.network.transport import Limits
 from settlement.signing import address_of_key
 from tests.network.peer_process import LIMITS, STATE, TEST_BOUNDS
 
@@ -77,10 +78,12 @@ async def peer(number: int, *, port: int = 0, **options: object) -> AsyncIterato
 
 
 @asynccontextmanager
-async def here(number: int = 99, listen: bool = False) -> AsyncIterator[Libp2pTransport]:
+async def here(
+    number: int = 99, listen: bool = False, limits: Limits = LIMITS
+) -> AsyncIterator[Libp2pTransport]:
     """A transport in the test's own process, with the same short limits."""
     where = ["/ip4/127.0.0.1/tcp/0"] if listen else []
-    async with open_libp2p_transport(key(number), where, TEST_BOUNDS, limits=LIMITS) as transport:
+    async with open_libp2p_transport(key(number), where, TEST_BOUNDS, limits=limits) as transport:
         yield transport
 
 

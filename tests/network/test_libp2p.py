@@ -7,6 +7,8 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import pytest
 import trio
@@ -21,6 +23,7 @@ from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.security_multistream import SecurityMultistream
 
+from node.network import libp2p_transport
 from node.network.errors import DeadlineExceeded, PeerClosed, PeerUnreachable
 from node.network.identity import parse_endpoint, peer_id_of_key
 from node.network.libp2p_transport import (
@@ -214,6 +217,36 @@ async def test_silent_strangers_do_not_lock_out_peers() -> None:
             pytest.fail("locked out")
         for socket in sockets:
             await trio.aclose_forcefully(socket)
+
+
+@pytest.mark.slow
+async def test_one_host_has_its_share_of_links_and_loopback_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Keys are free: however many one host makes, it gets so many links. A devnet's nodes are all
+    on loopback, and are not counted."""
+    limits = replace(LIMITS, links_per_host=2)
+    async with here(1, listen=True, limits=limits) as node:
+        node.serve(ECHO, _echo)
+
+        async def linked(count: int) -> int:
+            got = 0
+            async with AsyncExitStack() as stack:
+                for number in range(count):
+                    peer = await stack.enter_async_context(here(20 + number))
+                    peer.learn(node.address, node.endpoints())
+                    with suppress(PeerUnreachable):
+                        await peer.request(node.address, ECHO, b"x", deadline=2)
+                        got += 1
+            await trio.sleep(0.2)
+            return got
+
+        assert await linked(4) == 4
+        monkeypatch.setattr(libp2p_transport, "_host_of", lambda socket: "203.0.113.7")
+        assert await linked(4) == 2
+        assert node.counters()["links_refused"] >= 2
+        monkeypatch.setattr(libp2p_transport, "_host_of", lambda socket: "203.0.113.8")
+        assert await linked(1) == 1
 
 
 async def _echo(peer_address: bytes, payload: bytes) -> bytes:

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from node.network import framing
+from node.network.crowding import Standing
 from node.network.errors import (
     Busy,
     DeadlineExceeded,
@@ -474,6 +475,34 @@ async def test_links_are_bounded(autojump_clock: MockClock) -> None:
         await trio.sleep(31)
         assert await c.request(B, ECHO, b"", deadline=1)
         assert b.connected() == (C,)
+
+
+async def test_strangers_make_way_and_partners_do_not(autojump_clock: MockClock) -> None:
+    """A channel held open, or a request now and then, buys a stranger a minute and no more."""
+    network = MemoryNetwork(line=LinkConditions(latency=0.01))
+    async with (
+        network.join(A, BOUNDS) as a,
+        network.join(C, BOUNDS) as c,
+        network.join(B, BOUNDS, limits=Limits(max_links=1)) as b,
+    ):
+        serve(b)
+        standing = {A: Standing.STRANGER, C: Standing.KNOWN}
+        b.standing = lambda peer: standing[peer]
+        await a.open(B, LINE, deadline=1)
+        assert await c.request(B, ECHO, b"", deadline=1)
+        assert b.connected() == (C,)
+        with pytest.raises(PeerUnreachable):
+            await a.request(B, ECHO, b"", deadline=1)
+        await trio.sleep(200)  # a stranger does not outlast who is known, however idle
+        with pytest.raises(PeerUnreachable):
+            await a.request(B, ECHO, b"", deadline=1)
+        standing[C] = Standing.STRANGER
+        line = await c.open(B, LINE, deadline=1)
+        assert await a.request(B, ECHO, b"", deadline=1)
+        assert b.connected() == (A,)
+        with pytest.raises(PeerClosed):
+            await line.receive()
+        assert b.counters()["links_evicted"] == 2
 
 
 # ---------------------------------------------------------------- lines that fail
