@@ -245,6 +245,7 @@ class Journal:
         return value
 
     def secret(self, name: str) -> bytes | None:
+        """The secret of that name, or None where none was made."""
         row = self._db.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -322,6 +323,7 @@ class Journal:
             )
 
     def round(self, start_hash: bytes, number: int) -> StoredRound | None:
+        """A committed round of a session, or None."""
         row = self._db.execute(
             "SELECT start_hash, round, draft, verdict, private FROM rounds "
             "WHERE start_hash = ? AND round = ?",
@@ -330,6 +332,7 @@ class Journal:
         return None if row is None else StoredRound(*row)
 
     def rounds(self, start_hash: bytes, first: int = 0) -> list[StoredRound]:
+        """A session's committed rounds from `first` on, ascending."""
         rows = self._db.execute(
             "SELECT start_hash, round, draft, verdict, private FROM rounds "
             "WHERE start_hash = ? AND round >= ? ORDER BY round",
@@ -384,6 +387,7 @@ class Journal:
         return None if row is None else str(row[0])
 
     def set_fact(self, name: str, value: str) -> None:
+        """Writes a fact over the one before."""
         with self._commit("fact") as db:
             db.execute(
                 "INSERT INTO facts VALUES (?, ?) "

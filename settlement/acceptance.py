@@ -82,6 +82,7 @@ class Terms:
 
     @classmethod
     def of(cls, order: Order) -> Terms:
+        """The terms of an order. Stop strings are not among them: see `decide_round`."""
         return cls(
             Mode(order.mode),
             order.relax_tau,

@@ -192,6 +192,7 @@ class Ledger:
     newest: Counts = field(default=Counts())
 
     def add(self, delta: Counts) -> Ledger:
+        """The ledger after one settlement's counts."""
         newest = self.newest + delta
         fixed = self.fixed
         if newest.total - fixed[-1].total >= self.every:

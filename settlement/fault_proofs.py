@@ -135,20 +135,24 @@ def number_of(code: int) -> int:
 def by_verifier(
     evidence: RoundEvidence, number: int, code: int, kind: Kind, proof: tuple[Any, ...]
 ) -> Fault:
+    """A fault of the round's verifier, with its proof in the ABI's order."""
     verdict = evidence.verdict
     place = (verdict.start_hash, verdict.round)
     return Fault(number, int(code), evidence.order.verifier, False, *place, kind, proof)
 
 
 def session_of(evidence: RoundEvidence) -> tuple[Any, Any]:
+    """Order and start, as contract calls take them."""
     return evidence.order.to_abi(), evidence.start.to_abi()
 
 
 def with_signature(record: DraftCommit | Verdict, signature: bytes) -> tuple[Any, bytes]:
+    """A signed record, as contract calls take it."""
     return record.to_abi(), signature
 
 
 def is_by(domain: Domain, record: DraftCommit | Verdict, signature: bytes, expected: bytes) -> bool:
+    """Whether `expected` (20 bytes) signed the record; False for what is no signature."""
     try:
         return domain.signer(record, signature) == expected
     except BadSignature:
@@ -156,12 +160,15 @@ def is_by(domain: Domain, record: DraftCommit | Verdict, signature: bytes, expec
 
 
 def window_of(evidence: RoundEvidence) -> int:
+    """Drafts that the round had."""
     return 0 if evidence.commit is None else evidence.commit.k
 
 
 def root_of(leaves: Sequence[DraftLeaf] | Sequence[VerdictLeaf]) -> bytes | None:
+    """The Merkle root over the leaves; None for none."""
     return trees.merkle_root([leaf.leaf_hash for leaf in leaves]) if leaves else None
 
 
 def step_words(siblings: Sequence[trees.SumNode]) -> list[tuple[bytes, list[int]]]:
+    """Siblings of a sum tree's proof, in the ABI's order."""
     return [(node.hash, sum_words(node.sums)) for node in siblings]

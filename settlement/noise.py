@@ -101,6 +101,7 @@ class PositionKey:
 
     @classmethod
     def of(cls, seed: bytes, position: int) -> PositionKey:
+        """Steps 1 and 2's key. NoiseError for a seed that is not 32 bytes, or no uint64."""
         if len(seed) != 32:
             raise NoiseError(f"a seed has 32 bytes, not {len(seed)}")
         if not 0 <= position < 1 << 64:

@@ -535,6 +535,7 @@ class Manifest:
 
     @cached_property
     def model_id(self) -> bytes:
+        """32 bytes, written out by hand: abi.encode of a struct with dynamic members."""
         text = self.architecture.encode()
         padded = text + bytes(-len(text) % 32)
         head_words = 7

@@ -227,6 +227,7 @@ class Tree(Generic[Node]):
         return len(self._levels[0])
 
     def append(self, leaf: Node) -> None:
+        """One more leaf. TreeError when the tree is full, or the join refuses."""
         if len(self) >= MAX_LEAVES:
             raise TreeError("the tree is full: open a new batch")
         # Join before anything is kept, so that an overflow leaves the tree as it was.

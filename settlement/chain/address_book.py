@@ -94,6 +94,7 @@ class AddressBook:
             raise ConfigError(f"{path} is no address book: {error!r}") from error
 
     def write(self, path: Path) -> None:
+        """Over what was there, whole or not at all."""
         data = {
             "version": _VERSION,
             "chainId": self.chain_id,

@@ -149,6 +149,7 @@ class CompilerSettings:
 
     @classmethod
     def from_foundry(cls, path: Path = ROOT / "foundry.toml") -> CompilerSettings:
+        """From the default profile. ConfigError when there is none to read."""
         try:
             profile = tomllib.loads(path.read_text())["profile"]["default"]
         except (OSError, tomllib.TOMLDecodeError, KeyError) as error:

@@ -128,6 +128,7 @@ class IndexStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
+        """All writes inside become one commit; none where it raises."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -155,6 +156,7 @@ class IndexStore:
         self.connection.execute("DELETE FROM blocks WHERE number > ?", (number,))
 
     def remember(self, blocks: Iterable[BlockRef]) -> None:
+        """Blocks that were read; the oldest beyond what is kept are forgotten."""
         rows = [(block.number, block.hash) for block in blocks]
         self.connection.executemany("INSERT INTO blocks VALUES (?, ?)", rows)
         self.connection.execute(

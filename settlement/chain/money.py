@@ -163,6 +163,8 @@ class StakeVault(Owned):
         amount: int,
         models: Sequence[bytes] = (),
     ) -> Call:
+        """Takes `amount` of the stake token from the sender. The first stake of a key opens its
+        account and fixes `beneficiary`; later ones must name the same."""
         return self.transact("stake", account, beneficiary, int(role), amount, list(models))
 
     def unstake(self, account: bytes, role: Role, amount: int) -> Call:

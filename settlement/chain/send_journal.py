@@ -190,6 +190,7 @@ class SqliteSendJournal:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
+        """Holds off every other sender of this file, in other processes too; may be nested."""
         with self._lock:
             if self._held == 0:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX)
