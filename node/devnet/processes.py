@@ -179,7 +179,7 @@ class Fleet:
                 rpc_url=world.anvil.url,
                 address_book=world.book,
                 confirmations=1,
-                poll_seconds=0.5,
+                poll_seconds=1.0 if options.settle_at_end else 0.25,
                 # What is settled is drawn and audited, by the cores that the prompts run on.
                 settle_idle_seconds=60.0 if options.settle_at_end else 1.0,
                 settle_gas_multiple=10**9 if options.settle_at_end else 20,

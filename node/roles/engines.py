@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import trio
+
 from node.inference.drafter import Drafter, DraftSession
 from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
@@ -55,11 +57,13 @@ class WorkerTarget:
 
 
 class WorkerDrafter:
-    """A `DraftEngine`: a `Drafter` behind a worker."""
+    """A `DraftEngine`: a `Drafter` behind a worker. A session is told of committed tokens when it
+    drafts next: rounds for which none is asked cost it nothing."""
 
     def __init__(self, worker: InferenceWorker, drafter: Drafter) -> None:
         self._worker = worker
         self._drafter = drafter
+        self._owed: dict[DraftSession, list[int]] = {}
 
     async def open(
         self, order: Order, seed: bytes, prompt: Sequence[int], output: Sequence[int]
@@ -74,13 +78,20 @@ class WorkerDrafter:
         )
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
+        owed = self._owed.get(handle)
+        if owed:
+            await self._worker.call(handle.commit, owed)
+            del self._owed[handle]
         return await self._worker.propose(handle, k, coin)
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
-        await self._worker.draft_ahead(handle, count)
+        if handle not in self._owed:
+            await self._worker.draft_ahead(handle, count)
 
     async def commit(self, handle: DraftSession, emitted: Sequence[int]) -> None:
-        await self._worker.call(handle.commit, emitted)
+        self._owed.setdefault(handle, []).extend(emitted)
+        await trio.lowlevel.checkpoint()
 
     async def close(self, handle: DraftSession) -> None:
+        self._owed.pop(handle, None)
         await self._worker.finish(handle.close)
