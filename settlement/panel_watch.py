@@ -12,16 +12,16 @@ Not here: tickets and canaries of `SampleAudits`, and cases against drafters (F1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from settlement import panels
+from settlement.audit_watch import Prints, show_named
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import Reverted
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.panel import WRONG_TARGET, CaseStage, JuryStage
-from settlement.chain.panel_events import AuditMoved, FingerprintOpened, TokenNamed
 from settlement.chain.panel_standing import (
     JuryView,
     PanelCase,
@@ -30,17 +30,14 @@ from settlement.chain.panel_standing import (
     place_name,
 )
 from settlement.chain.standing import Standing
-from settlement.draws import BatchEvidence, lane_seed, target_of
 from settlement.duties import Action, Bond, Duty, Lack, Now, Plan, Price
 from settlement.fault_proofs import fault_name
 from settlement.hashing import keccak256, uint
-from settlement.panels import Answer, Result
-from settlement.trees import round_leaf
+from settlement.panel_dues import dues
+from settlement.panels import Answer
 
-_RANDOMNESS: Final = 8  # place in IDrawBeacon.Batch
 _SETTLED_AT, _UNTIL = 20, 21  # places in IPlaceRule.Subject
 _ACCUSE_GAS: Final = 1_500_000
-_DISMISS_GAS: Final = 250_000
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,8 @@ class Suspect:
         return place_name(WRONG_TARGET, self.start_hash, self.round, self.within)
 
 
-class Held(Protocol):
+class Held(Prints, Protocol):
     """What a node's journal holds."""
-
-    def batch(self, root: bytes) -> BatchEvidence | None: ...
-
-    def print(self, start_hash: bytes, round_: int, within: int) -> tuple[bytes, bytes] | None:
-        """Salt and fingerprint of one output token; None where it is not held."""
-        ...
 
     def sealed(self, question: str) -> Sealed | None:
         """The answer to a jury's question; None while there is none."""
@@ -106,18 +97,6 @@ class PanelPolicy:
     patience: float = 120.0
 
 
-def named_tokens(events: Iterable[ChainEvent]) -> dict[int, TokenNamed]:
-    """Audits that wait for V's fingerprint, from events alone."""
-    named: dict[int, TokenNamed] = {}
-    for found in events:
-        event = found.event
-        if isinstance(event, TokenNamed):
-            named[event.audit_id] = event
-        elif isinstance(event, FingerprintOpened | AuditMoved):
-            named.pop(event.audit_id, None)
-    return named
-
-
 class PanelWatch:
     """One key's part, under all keys its account has had."""
 
@@ -137,9 +116,7 @@ class PanelWatch:
         on, and last what only pays."""
         events = tuple(events)
         plan, found = Plan(), fold_panel(events)
-        for named in named_tokens(events).values():
-            if named.verifier in self._mine:
-                self._show(plan, named, standing, now)
+        show_named(plan, self._contracts, self._mine, self._held, events, standing, now)
         for case in found.cases.values():
             if case.accused in self._mine and case.running:
                 self._defend(plan, case, found.jury_of(case), now)
@@ -150,10 +127,8 @@ class PanelWatch:
         for suspect in self._held.suspects():
             self._accuse(plan, suspect, found, standing, now)
         self._keep_seats(plan, found)
-        for case in found.cases.values():
-            if case.stage == CaseStage.CLOSED:
-                plan.duties.extend(self._collect(case, found))
-        plan.duties.extend(self._pulls(found, standing))
+        concerned = [case for case in found.cases.values() if self._role_in(case, found)]
+        plan.duties += dues(self._contracts, self._mine, found, concerned, standing)
         return plan
 
     def _role_in(self, case: PanelCase, found: PanelStanding) -> str:
@@ -372,90 +347,6 @@ class PanelWatch:
             about = f"seat for model 0x{model.hex()[:12]}"
             plan.duties.append(Duty(Action.JOIN, about, intent, call))
 
-    # ------------------------------------------------------------ what is due
-
-    def _collect(self, case: PanelCase, found: PanelStanding) -> Iterator[Duty]:
-        """A closed case: pay for answers given, and the price of those that were not."""
-        panel, about = self._contracts.panel, f"panel case {case.id}"
-        for of_appeal, jury in found.sat(case):
-            for member in jury.members:
-                if member in self._mine and jury.answered(member):
-                    if case.paid.count(member) >= _times(case, member, found):
-                        continue
-                    if not self._is_worth(case) or panel.is_paid(jury.id, member):
-                        continue
-                    call = panel.pay_juror(case.charge, of_appeal, member)
-                    intent = f"jury-pay:{jury.id}:{member.hex()[:12]}:{jury.since[:6].hex()}"
-                    yield Duty(Action.COLLECT, about, intent, call)
-            if self._role_in(case, found):
-                yield from self._dismissals(about, jury)
-
-    def _is_worth(self, case: PanelCase) -> bool:
-        return (case.guilty and case.fee > 0) or self._contracts.panel.case_of(case.id).share > 0
-
-    def _dismissals(self, about: str, jury: JuryView) -> Iterator[Duty]:
-        for member in jury.silent():
-            if member in jury.dismissed or member in self._mine:
-                continue
-            call = self._contracts.juries.dismiss(jury.id, member)
-            shares = (jury.summoned.silent_bps, jury.summoned.reward_bps)
-            yield Duty(
-                Action.DISMISS,
-                about,
-                f"jury-dismiss:{jury.id}:{member.hex()[:12]}:{jury.since[:6].hex()}",
-                call,
-                price=Price(member, Role.AUDITOR, *shares),
-                gas=_DISMISS_GAS,
-            )
-
-    def _pulls(self, found: PanelStanding, standing: Standing) -> Iterator[Duty]:
-        """Bonds that have come back, and shares of those that others have lost."""
-        panel = self._contracts.panel
-        ended = [case for case in found.cases.values() if case.stage == CaseStage.CLOSED]
-        accounts = {
-            who
-            for case in ended
-            for who in (case.accused, case.accuser, case.appellant, *case.paid)
-            if who in self._mine
-        }
-        for account in sorted(accounts):
-            if panel.bond_of(account):
-                count = standing.pulled.get(("AuditPanel", account), 0)
-                intent = f"{Action.PULL}:AuditPanel:{account.hex()[:12]}:{count}"
-                call = panel.pull_bond(account)
-                yield Duty(Action.COLLECT, "bonds in AuditPanel", intent, call)
-
-    # ------------------------------------------------------------ audits
-
-    def _show(self, plan: Plan, named: TokenNamed, standing: Standing, now: Now) -> None:
-        """V's fingerprint of a drawn token that an audit has named."""
-        about = f"audit {named.audit_id}"
-        if now.time > named.second_until:
-            return
-        held = self._drawn_print(named, standing)
-        if held is None:
-            reason = "the salt of that token's fingerprint is not in this journal"
-            plan.lacks.append(Lack(Action.UNSEAL, about, named.second_until, reason))
-            return
-        call = self._contracts.audits.open_print(named.audit_id, *held)
-        intent = f"audit-print:{named.audit_id}"
-        plan.duties.append(Duty(Action.UNSEAL, about, intent, call, named.second_until))
-
-    def _drawn_print(self, named: TokenNamed, standing: Standing) -> tuple[bytes, bytes] | None:
-        view = standing.batches.get(named.batch_id)
-        if view is None or named.index >= len(view.entries):
-            return None
-        evidence = self._held.batch(view.entries[named.index].root)
-        if evidence is None:
-            return None
-        tree, _settled = evidence.settled()
-        seed = lane_seed(bytes(view.batch[_RANDOMNESS]), named.index)
-        target = target_of(seed, named.sample, tree.top().sums.output)
-        place = tree.descend(target)
-        record = evidence.rounds[place].record
-        within = tree.proof(place).offset_of(round_leaf(record), target)
-        return self._held.print(record.start_hash, record.round, within)
-
 
 def _source_of(suspect: Suspect, standing: Standing) -> tuple[Any, ...] | None:
     """IPlaceRule.Source of the settlement in which the suspect's root stands."""
@@ -463,15 +354,3 @@ def _source_of(suspect: Suspect, standing: Standing) -> tuple[Any, ...] | None:
         if (entry.lane, entry.root) == (suspect.lane, suspect.root):
             return (batch.batch, batch.packed(), index)
     return None
-
-
-def _times(case: PanelCase, member: bytes, found: PanelStanding) -> int:
-    """How often a juror is to be paid for a case: once a jury that it has answered."""
-    return sum(jury.answered(member) for _, jury in found.sat(case))
-
-
-def is_against(case: PanelCase, keys: frozenset[bytes]) -> bool:
-    """Whether the verdict so far goes against the owner of these keys."""
-    if case.result in (Result.NONE, Result.VOID):
-        return False
-    return (case.accused if case.guilty else case.accuser) in keys

@@ -26,6 +26,8 @@ SHELL = (
     "settlement.claim_watch",
     "settlement.duties",
     "settlement.panel_watch",
+    "settlement.panel_dues",
+    "settlement.audit_watch",
 )
 # Named one by one, so that a new user of the chain has to be argued for here.
 SHELL_USERS = (
