@@ -1,5 +1,5 @@
-"""V's part in audits of `SampleAudits`: to open its fingerprint of a drawn token that was named. Pure
-but for the calls that it makes."""
+"""V's part in audits of `SampleAudits`: to open its fingerprint of a drawn token that was named.
+Pure but for the calls that it makes."""
 
 from __future__ import annotations
 
