@@ -221,7 +221,10 @@ def compare(
     """Adds one position: V's word beside the honest row, and the fingerprints' distance."""
     token, top_prob, cutoff = word
     leaf = VerdictLeaf(at, NO_TOKEN, token, False, 0, top_prob, cutoff, 0, 0, 0, False, bytes(32))
-    order: Any = SimpleNamespace(mode=item.params.mode, relax_tau=0)  # all that `judge` asks of it
+    # All that `judge` asks of an order.
+    order: Any = SimpleNamespace(
+        mode=item.params.mode, relax_tau=0, top_k=item.params.top_k, top_p=item.params.top_p
+    )
     placed = Placed(leaf, None, (), (), CHAIN)
     figures.largest("print", at, apart)
     if apart > TOLERANCE.fingerprint:

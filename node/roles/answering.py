@@ -15,7 +15,16 @@ from math import ceil
 from typing import Any, Final
 
 from node.network.messages import PromptDelivery
-from node.roles.rerun import Case, Placed, Tolerance, check_stops, coin_margin, placed, score_margin
+from node.roles.rerun import (
+    Case,
+    Placed,
+    Tolerance,
+    align,
+    check_stops,
+    coin_margin,
+    placed,
+    score_margin,
+)
 from settlement import acceptance, masses
 from settlement.acceptance import ScoreRow
 from settlement.hashing import ZERO32
@@ -106,9 +115,8 @@ def margin_of(
     leaf, unit = at.leaf, unit or Tolerance()
     if (leaf.cutoff == NO_CUTOFF) != (row.cutoff == NO_CUTOFF):
         return MAX_MARGIN
-    found = abs(leaf.top_prob - row.top_prob) / unit.top_prob
-    if leaf.cutoff != NO_CUTOFF:
-        found = max(found, abs(leaf.cutoff - row.cutoff) / unit.cutoff)
+    cutoff, row = align(order, leaf, row, unit)
+    found = max(abs(leaf.top_prob - row.top_prob) / unit.top_prob, cutoff / unit.cutoff)
     if order.mode == Mode.REJECTION:
         apart, _ours, _what = coin_margin(order, seed, at, row)
         found = max(found, apart / unit.mass)

@@ -29,6 +29,7 @@ from settlement.records import (
     MASS_TOTAL,
     NO_CUTOFF,
     NO_TOKEN,
+    Q16,
     SCORE_BITS,
     DraftLeaf,
     Mode,
@@ -166,10 +167,11 @@ def judge(
 
     if abs(leaf.top_prob - row.top_prob) > tolerance.top_prob:
         differ("topProb", abs(leaf.top_prob - row.top_prob), leaf.top_prob, row.top_prob)
-    if (leaf.cutoff == NO_CUTOFF) != (row.cutoff == NO_CUTOFF) or (
-        abs(leaf.cutoff - row.cutoff) > tolerance.cutoff
-    ):
-        differ("cutoff", abs(leaf.cutoff - row.cutoff), leaf.cutoff, row.cutoff)
+    apart, aligned = align(order, leaf, row, tolerance)
+    if apart > tolerance.cutoff:
+        differ("cutoff", apart, leaf.cutoff, row.cutoff)
+    else:
+        row = aligned
     if order.mode == Mode.REJECTION:
         margin, ours, what = coin_margin(order, seed, at, row)
         if margin > tolerance.mass:
@@ -181,6 +183,40 @@ def judge(
     if order.relax_tau and leaf.draft_token != NO_TOKEN:
         _check_key(order, at, row, tolerance, differ)
     return found, leaf.token != ours and margin <= tolerance.score
+
+
+def align(
+    order: Order, leaf: VerdictLeaf, row: ScoreRow, tolerance: Tolerance
+) -> tuple[int, ScoreRow]:
+    """How far V's cut-off lies from any that our own row allows (Q24), and the row to judge by:
+    under V's cut-off, where that is another token's score than ours.
+
+    Where the mass of the best tokens comes to top_p by a hair, one honest run keeps one token more
+    than another, and the cut-off jumps by the gap between two scores: 1 in 800 sessions with top_p
+    0.9 has such a place. So every cut-off counts as ours that `tolerance.mass` more or less of
+    top_p would give, and what V keeps under it is judged by what V has kept.
+    """
+    if NO_CUTOFF in (leaf.cutoff, row.cutoff):
+        return (0 if leaf.cutoff == row.cutoff else 1 << 62), row
+    apart = abs(leaf.cutoff - row.cutoff)
+    if apart <= tolerance.score:
+        return apart, row
+    low = high = row.cutoff
+    if order.top_p < Q16 and tolerance.mass:
+        low, high = _cutoffs_near(order, row, tolerance.mass)
+    nearest = int(row.scores[np.abs(row.scores - leaf.cutoff).argmin()])
+    return max(leaf.cutoff - high, low - leaf.cutoff, 0), replace(row, cutoff=nearest)
+
+
+def _cutoffs_near(order: Order, row: ScoreRow, share: float) -> tuple[int, int]:
+    """The cut-offs under top_p + share and top_p − share (`inference.sampling.cutoffs`)."""
+    best = np.sort(row.scores)[::-1]
+    if order.top_k:
+        best = best[: order.top_k]
+    mass = np.exp((best - best[0]) / (1 << SCORE_BITS)).cumsum()
+    edges = (order.top_p / Q16 + share, order.top_p / Q16 - share)
+    low, high = (min(int(np.searchsorted(mass / mass[-1], p)), len(best) - 1) for p in edges)
+    return int(best[low]), int(best[high])
 
 
 def score_margin(

@@ -414,6 +414,31 @@ def test_a_token_at_the_edge_of_the_filter_may_fall_either_way() -> None:
     assert what(judge(say, seed, placed(leaf(0, far)), far, Tolerance()))[0] == ["token"]
 
 
+@pytest.mark.parametrize("mode", [Mode.COUPLED, Mode.REJECTION])
+def test_where_the_mass_comes_to_top_p_by_a_hair_either_cutoff_is_right(mode: Mode) -> None:
+    # Three tokens with 0.6, 0.3 and 0.1 of the mass: two come to 0.9, or to a hair less.
+    scores = [float(np.log(share)) for share in (0.6, 0.3, 0.1)]
+    say = order(mode=mode, top_p=round(0.9 * 65536))
+    ours = row(*scores, cutoff=scores[1])
+    theirs = row(*scores, cutoff=scores[2])
+    coined = coin(b"\x31" * 32, SEED, 3, Purpose.BONUS)
+    for one, other in ((ours, theirs), (theirs, ours)):
+        token = one.choose(mode, SEED, 3)[0]
+        if mode == Mode.REJECTION:
+            token = masses.sample_masses(one.masses(), coined)
+        said = leaf(token, one, cutoff=one.cutoff)
+        assert what(judge(say, SEED, placed(said), other, Tolerance()))[0] == []
+        assert "cutoff" in what(judge(say, SEED, placed(said), other, EXACT))[0]
+    # Not so where the edge is not there: 0.95 takes all three.
+    wide, said = replace(say, top_p=round(0.95 * 65536)), leaf(0, ours)
+    assert "cutoff" in what(judge(wide, SEED, placed(said), theirs, Tolerance()))[0]
+    # Nor one that keeps more, or less, than the edge explains.
+    low = leaf(0, ours, cutoff=theirs.cutoff - NEAR_TIE - 1)
+    high = leaf(0, ours, cutoff=ours.cutoff + NEAR_TIE + 1)
+    for said in (low, high):
+        assert "cutoff" in what(judge(say, SEED, placed(said), ours, Tolerance()))[0]
+
+
 def test_rejection_mode_is_judged_by_p_and_by_the_coins_place() -> None:
     say, at = order(mode=Mode.REJECTION), row(1.0, 0.5, 0.0, -1.0)
     p = at.masses()
