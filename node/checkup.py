@@ -10,8 +10,8 @@ from typing import Final
 import trio
 
 from node import logs
-from node.config import NodeConfig
-from node.daemon import AlreadyRunning, exclusive, load_key
+from node.config import ConfigError, NodeConfig
+from node.daemon import AlreadyRunning, exclusive, listen_privately, load_key
 from node.inference.architecture import ModelError
 from node.inference.catalog import CatalogError
 from node.journal import Journal, JournalError
@@ -98,6 +98,7 @@ def _ports(
     except ListenError as error:
         return [Finding("ports", False, str(error), "free the port or choose another")]
     findings.append(Finding("ports", True, f"{listen} can be bound"))
+    findings.append(_private_port(config))
     findings.append(_announced(config))
     if key is None or contracts is None or not config.network.bootstrap:
         return findings
@@ -111,6 +112,15 @@ def _ports(
         for address, error in reached
     ]
     return findings
+
+
+def _private_port(config: NodeConfig) -> Finding:
+    try:
+        with listen_privately(config) as private:
+            host, port = private.getsockname()[:2]
+    except ConfigError as error:
+        return Finding("private port", False, str(error), "choose another api.port")
+    return Finding("private port", True, f"{host}:{port} can be bound")
 
 
 def _announced(config: NodeConfig) -> Finding:

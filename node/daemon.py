@@ -11,6 +11,7 @@ import fcntl
 import os
 import random
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,6 +121,30 @@ def main(config: NodeConfig, *, on_ready: Callable[[dict[str, Any]], None]) -> N
         trio.run(_run, config, key, contracts, book.first_block, on_ready)
 
 
+def bootstrap_of(config: NodeConfig) -> list[tuple[bytes, tuple[str]]]:
+    """The operators to ask first, with their endpoints. ConfigError for what is no endpoint."""
+    found = []
+    for text in config.network.bootstrap:
+        try:
+            found.append((identity.address_of_endpoint(text), (text,)))
+        except ValueError as error:
+            raise ConfigError(
+                f"network.bootstrap names {text!r}: {error}; write /ip4/ADDRESS/tcp/PORT/p2p/PEERID"
+            ) from error
+    return found
+
+
+def listen_privately(config: NodeConfig) -> socket.socket:
+    """The private port's socket. ConfigError where it cannot be had."""
+    try:
+        return api.listen(config.api.host, config.api.port)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on api.host = {config.api.host!r}, api.port = {config.api.port}: "
+            f"{error.strerror or error}; free the port, or let 0 take any"
+        ) from error
+
+
 async def _run(
     config: NodeConfig,
     key: OperatorKey,
@@ -128,10 +153,10 @@ async def _run(
     on_ready: Callable[[dict[str, Any]], None],
 ) -> None:
     log = logs.get("daemon")
+    bootstrap = bootstrap_of(config)
+    private = listen_privately(config)
     journal = Journal(config.data_dir / "journal.sqlite", durability=config.journal.durability)
     domain = contracts.domain
-    socket = api.listen(config.api.host, config.api.port)
-    bootstrap = [(identity.address_of_endpoint(text), (text,)) for text in config.network.bootstrap]
     try:
         async with open_libp2p_transport(
             key.secret,
@@ -185,9 +210,9 @@ async def _run(
                 nursery.start_soon(discovery.run)
                 offers = await _start_role(parts, contracts, nursery)
                 discovery.announce(offers)
-                nursery.start_soon(api.run, socket, views(parts))
+                nursery.start_soon(api.run, private, views(parts))
                 parts.ready = True
-                host, port = socket.getsockname()[:2]
+                host, port = private.getsockname()[:2]
                 on_ready(
                     {
                         "role": config.role,
@@ -209,7 +234,7 @@ async def _run(
                     with trio.move_on_after(2.0, shield=True):
                         await discovery.leave()
     finally:
-        socket.close()
+        private.close()
         journal.close()
         log.info("stopped")
 

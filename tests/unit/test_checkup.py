@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from node.checkup import Finding, _clock, _retention, examine
 from node.config import (
+    ApiConfig,
     ChainConfig,
+    ConfigError,
     IdentityConfig,
     ModelConfig,
     NetworkConfig,
     NodeConfig,
 )
+from node.daemon import bootstrap_of
 from settlement.chain.parameters import PRODUCTION
 
 
@@ -55,6 +61,26 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         ports = found(config(tmp_path, text))["ports"]
     assert not ports.ok
     assert text in ports.found
+
+
+def test_a_private_port_that_is_taken_or_elsewhere_is_named(tmp_path: Path) -> None:
+    good = config(tmp_path)
+    assert found(good)["private port"].ok
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        private = found(replace(good, api=ApiConfig(port=port)))["private port"]
+    assert not private.ok
+    assert f"api.port = {port}" in private.found
+    elsewhere = found(replace(good, api=ApiConfig(host="203.0.113.1")))["private port"]
+    assert not elsewhere.ok
+
+
+def test_a_bootstrap_address_that_is_none_is_named(tmp_path: Path) -> None:
+    network = NetworkConfig(bootstrap=("/ip4/1.2.3.4/tcp/4600",))
+    with pytest.raises(ConfigError, match=r"network\.bootstrap names '/ip4/1\.2\.3\.4/tcp/4600'"):
+        bootstrap_of(replace(config(tmp_path), network=network))
 
 
 def test_a_node_that_only_listens_on_wildcards_is_told_that_nobody_finds_it(
