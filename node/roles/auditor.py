@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
@@ -51,6 +52,7 @@ from node.roles.stored import Private
 from settlement.records import SessionStart
 
 PARTIES: Final = 3
+PAUSE_MOST: Final = 60.0  # seconds between attempts to tell a peer that is away
 
 
 @dataclass(frozen=True)
@@ -129,16 +131,27 @@ class AuditorRole:
             await trio.sleep_forever()
 
     def look(self) -> None:
-        """Starts an audit for every drawn lane that has none yet and names this node."""
+        """Starts an audit for every drawn lane that has none yet and names this node: also for
+        those that were drawn while it was not running, and tells again what an earlier run may not
+        have told everybody."""
         assert self._nursery is not None
         for drawn in self.draws.lanes():
             if drawn.key in self.audits or not drawn.models_of(self.node.address):
                 continue
             told = self.node.journal.fact(f"audit-done:{drawn.batch_id}:{drawn.index}")
+            # After its end nobody has to have the records.
+            over = self.node.clock() > drawn.until
             if told is not None:
                 reports = [Report.from_json(data) for data in json.loads(told)]
                 self.audits[drawn.key] = Audit(drawn, reports, done=True)
-            elif self.node.clock() <= drawn.until:  # after it nobody has to have the records
+                for report in reports:
+                    if report.session_id is not None and not over:
+                        self._tell_again(drawn, bytes.fromhex(report.session_id[2:]))
+            elif over:
+                self.audits[drawn.key] = missed = Audit(drawn)
+                self._add(missed, self._blank(drawn, "missed", "this node was not running in time"))
+                self._done(missed)
+            else:
                 self.audits[drawn.key] = Audit(drawn)
                 self._nursery.start_soon(self._audit, self.audits[drawn.key])
 
@@ -158,7 +171,9 @@ class AuditorRole:
                 await self._sample(audit, sample, sessions, deadline)
             for session_id, delivered in sessions.items():
                 report = self._reported(drawn, session_id)
-                if report is None:
+                if report is not None:
+                    self._tell_again(drawn, session_id)
+                else:
                     report = await self._session(drawn, delivered)
                     self._keep(drawn, session_id, report)
                 self._add(audit, report)
@@ -168,7 +183,10 @@ class AuditorRole:
             # One audit's failure (out of memory, a fault of ours) must not end the others.
             log.exception("audit failed")
             self._add(audit, self._blank(drawn, "failed", "see this node's log"))
-        audit.done = True
+        self._done(audit)
+
+    def _done(self, audit: Audit) -> None:
+        drawn, audit.done = audit.drawn, True
         told = json.dumps([report.to_json() for report in audit.reports])
         self.node.journal.set_fact(f"audit-done:{drawn.batch_id}:{drawn.index}", told)
 
@@ -242,7 +260,8 @@ class AuditorRole:
         ready = trio.Event()
         assert self._nursery is not None
         for peer in (*others, drawn.lane.verifier):
-            self._nursery.start_soon(self._inform, peer, committed.message, ready, revealed)
+            tell = partial(self._inform, drawn, peer, committed.message, ready, revealed)
+            self._nursery.start_soon(tell)
         deadline = trio.current_time() + self.patience.open
         salts = await self._salts(drawn, delivered, committed.message, deadline)
         weighed = weigh(delivered.rounds, findings, salts, self.tolerance)
@@ -364,29 +383,63 @@ class AuditorRole:
                 return
             await trio.sleep(self.patience.pause)
 
-    async def _inform(
-        self, peer: bytes, commit: AuditCommit, ready: trio.Event, revealed: list[AuditReveal]
-    ) -> None:
-        """Tells one peer the commitment, and the reveal when it is there."""
-        await self._tell(peer, Kind.COMMIT, commit)
-        await ready.wait()
-        await self._tell(peer, Kind.REVEAL, revealed[0])
+    def _tell_again(self, drawn: DrawnLane, session_id: bytes) -> None:
+        """What an earlier run of this node committed to and revealed, to all who have not taken
+        it: it may have ended before they had, and they may have been away then."""
+        journal = self.node.journal
+        stored = journal.secret(f"audit:{_name(drawn, session_id)}")
+        if stored is None:
+            return
+        commit = _Committed.from_wire(stored).message
+        reveal = journal.secret(_reveal_name(commit))
+        if reveal is None:
+            return
+        assert self._nursery is not None
+        ready, revealed = trio.Event(), [decode(reveal, AuditReveal)]
+        ready.set()
+        peers = {a for model in drawn.models_of(self.node.address) for a in drawn.auditors(model)}
+        for peer in (*sorted(peers - {self.node.address}), drawn.lane.verifier):
+            self._nursery.start_soon(self._inform, drawn, peer, commit, ready, revealed)
 
-    async def _tell(self, peer: bytes, kind: Kind, message: AuditCommit | AuditReveal) -> None:
-        """Sends until it is taken, refused for good, or patience ends; an audit does not depend on
-        the others' answers."""
-        with trio.move_on_after(self.patience.open):
-            while True:
-                try:
-                    await ask(self.node.transport, peer, kind, message, Done)
-                    return
-                except Refused as no:
-                    if no.code == No.CONFLICT or no.retry_after is None:
-                        self.node.log.debug("not taken", peer=peer.hex(), reason=str(no))
-                        return
-                    await trio.sleep(no.retry_after)
-                except NetworkError:
-                    await trio.sleep(self.patience.pause)
+    async def _inform(
+        self,
+        drawn: DrawnLane,
+        peer: bytes,
+        commit: AuditCommit,
+        ready: trio.Event,
+        revealed: list[AuditReveal],
+    ) -> None:
+        """Tells one peer the commitment, and the reveal when it is there; each until it is taken,
+        over restarts."""
+        name = f"audit-told:{_name(drawn, commit.session_id)}:{peer.hex()}"
+        journal = self.node.journal
+        if journal.fact(name) is None and await self._tell(drawn, peer, Kind.COMMIT, commit):
+            journal.set_fact(name, "commitment")
+        await ready.wait()
+        if journal.fact(name) == "commitment" and await self._tell(
+            drawn, peer, Kind.REVEAL, revealed[0]
+        ):
+            journal.set_fact(name, "reveal")
+
+    async def _tell(
+        self, drawn: DrawnLane, peer: bytes, kind: Kind, message: AuditCommit | AuditReveal
+    ) -> bool:
+        """Sends until it is taken (True), refused for good, or too late to matter: a peer may be
+        away for hours. An audit does not depend on the others' answers."""
+        pause = self.patience.pause
+        while self.node.clock() <= drawn.until:
+            try:
+                await ask(self.node.transport, peer, kind, message, Done)
+                return True
+            except Refused as no:
+                if no.code == No.CONFLICT or no.retry_after is None:
+                    self.node.log.debug("not taken", peer=peer.hex(), reason=str(no))
+                    return False
+                await trio.sleep(no.retry_after)
+            except NetworkError:
+                await trio.sleep(pause)
+                pause = min(2 * pause, PAUSE_MOST)
+        return False
 
     async def on_commit(self, peer: bytes, commit: AuditCommit) -> Done:
         """Another drawn auditor's commitment, kept so that its reveal can be held against it."""

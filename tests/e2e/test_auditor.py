@@ -13,9 +13,10 @@ import pytest
 import torch
 import trio
 from arena import DOMAIN, TARGET, Arena
-from audit_scene import AUDITORS, VOCAB, Scene, TableDraws, audit_on, audited, greedy, staged
+from audit_scene import AUDITORS, QUICK, VOCAB, Scene, TableDraws, audit_on, audited, greedy, staged
 from engine_models import TableModel
 
+from node.network import exchange
 from node.network.errors import Busy, Refused
 from node.network.messages import (
     AuditCommit,
@@ -29,6 +30,7 @@ from node.network.messages import (
     SaltsRequest,
 )
 from node.roles.auditing import NO_SIGNATURE, commitment, signed
+from node.roles.auditor import PAUSE_MOST
 from node.roles.lines import ask
 from node.roles.refusals import No
 from settlement.records import Mode
@@ -342,10 +344,15 @@ def test_salts_are_for_those_who_have_committed_and_pages_are_rationed() -> None
 
         async def greedily() -> None:
             for _ in range(200):
-                await salts()
+                await exchange.ask(transport, verifier, Kind.SALTS, wanted, deadline=5.0)
 
         with pytest.raises(Busy):
             await greedily()
+        # Who waits as it is told gets what it asks for.
+        began = trio.current_time()
+        for _ in range(32):
+            assert (await salts()).rounds
+        assert 1.5 < trio.current_time() - began < 4
 
     staged(5, arena, greedy(arena), act)
 
@@ -382,3 +389,74 @@ def test_a_restarted_auditor_commits_to_the_same_and_reports_once(tmp_path: Any)
             nursery.cancel_scope.cancel()
 
     staged(11, arena, greedy(arena), act, auditors=AUDITORS[:2])
+
+
+def test_what_was_found_reaches_who_was_away_and_outlives_a_restart(tmp_path: Any) -> None:
+    """One auditor comes back when the others' patience with V is long over, and V with it: both
+    still hear what the others found. One that died between its report and its telling tells it
+    when it is back."""
+    arena = Arena(seed=12)
+
+    async def act(scene: Scene) -> None:
+        seat = replace(scene.seats["auditor-2"], journal=tmp_path / "auditor.sqlite")
+        scene.seats["auditor-2"] = seat
+        first = scene.auditors[0]
+        verifier = scene.nodes["verifier"]
+        place = f"1:0:{scene.session_id.hex()}"
+
+        def heard(by: Any, seat: Any) -> bool:
+            return by.journal.secret(f"audit-reveal:{place}:{seat.address.hex()}") is not None
+
+        first.look()
+        async with trio.open_nursery() as nursery:
+            second = await nursery.start(audit_on, scene, "auditor-2")
+            tell = second._tell
+
+            async def dumb(drawn: Any, peer: bytes, kind: Any, message: Any) -> bool:
+                if kind == Kind.REVEAL:
+                    await trio.sleep_forever()
+                return await tell(drawn, peer, kind, message)
+
+            second._tell = dumb
+            while not second.audits[1, 0].done:
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()  # killed: its report is kept, and nobody has heard it
+        await trio.sleep(5)
+        assert heard(verifier, scene.seats["auditor-1"])
+        assert not heard(verifier, seat)
+        assert first.node.metrics.counters["reveals_heard"] == 0
+        await trio.sleep(2 * QUICK.open)
+        async with trio.open_nursery() as nursery:
+            second = await nursery.start(audit_on, scene, "auditor-2")
+            await trio.sleep(2 * PAUSE_MOST)
+            assert heard(verifier, seat)
+            assert first.node.metrics.counters["reveals_heard"] == 1
+            # The third was never there, and it commits too late for the others' reveals to wait.
+            third = await nursery.start(audit_on, scene, "auditor-3")
+            await trio.sleep(3 * PAUSE_MOST)
+            assert third.audits[1, 0].done
+            assert third.node.metrics.counters["reveals_heard"] == 2
+            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            second = await nursery.start(audit_on, scene, "auditor-2")
+            second.node.transport.request = None  # all have taken it: nothing is asked of anybody
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+
+    staged(12, arena, greedy(arena), act, auditors=AUDITORS[:1])
+
+
+def test_a_draw_that_ended_while_the_node_was_down_is_reported_as_missed() -> None:
+    arena = Arena(seed=13)
+
+    async def act(scene: Scene) -> None:
+        (drawn,) = scene.draws.held
+        scene.draws.held[:] = [replace(drawn, until=int(arena.clock) - 1)]
+        (role,) = scene.auditors
+        role.look()
+        role.look()
+        ((report,),) = (audit["sessions"] for audit in role.view())
+        assert (report["verdict"], report["session_id"]) == ("missed", None)
+        assert role.node.metrics.counters["audits_missed"] == 1
+
+    staged(13, arena, greedy(arena), act, auditors=AUDITORS[:1])
