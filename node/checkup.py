@@ -83,6 +83,8 @@ def _data(config: NodeConfig) -> Finding:
             journal.close()
     except AlreadyRunning as error:
         return Finding("journal", False, str(error), "stop the other daemon first")
+    except ConfigError as error:
+        return Finding("journal", False, str(error), "give this user the folder, or name another")
     except (JournalError, OSError) as error:
         return Finding("journal", False, str(error), "restore a backup; never start without it")
     return Finding("journal", True, f"{sessions} sessions, durability {config.journal.durability}")

@@ -67,9 +67,14 @@ class AlreadyRunning(ConfigError):
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Holds the data folder's lock file; a second daemon on it is refused, whatever its ports."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+") as lock:
+    """Holds the data folder's lock file; a second daemon on it is refused, whatever its ports.
+    AlreadyRunning, or ConfigError where the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / "lock").open("a+")
+    except OSError as error:
+        raise ConfigError(f"data_dir {folder} cannot be written: {error.strerror}") from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

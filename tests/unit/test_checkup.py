@@ -63,6 +63,13 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert text in ports.found
 
 
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    journal = found(replace(config(tmp_path), data_dir=tmp_path / "file" / "data"))["journal"]
+    assert not journal.ok
+    assert "cannot be written" in journal.found
+
+
 def test_a_private_port_that_is_taken_or_elsewhere_is_named(tmp_path: Path) -> None:
     good = config(tmp_path)
     assert found(good)["private port"].ok
