@@ -83,6 +83,7 @@ class ModelConfig:
     revision: str | None = None
     dtype: str = "float32"
     draft_dtype: str = ""  # of the draft model; empty: as the target's
+    draft_ahead: bool = True  # draft on while the verifier works
     device: str = "auto"
     threads: int = 1
     cache_dir: Path | None = None
@@ -206,6 +207,8 @@ class NodeConfig:
         for name in ("accuse_tokens", "appeal_tokens"):
             tokens = getattr(self.panel, name)
             need(0 <= tokens < 1e12, f"panel.{name}", tokens, "0 or more tokens")
+        multiple = chain.settle_gas_multiple
+        need(multiple >= 1, "chain.settle_gas_multiple", multiple, "1 or more")
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")
         latency = self.network.added_latency_ms
         need(latency >= 0, "network.added_latency_ms", latency, "0 or more")

@@ -170,7 +170,7 @@ async def serve_drafter(
         draft_id = (await trio.to_thread.run_sync(of_draft)).model_id
     role = DrafterRole(
         node,
-        WorkerDrafter(worker, drafter),
+        WorkerDrafter(worker, drafter, ahead=config.model.draft_ahead),
         frozenset([draft_id]),
         frozenset([manifest.model_id]),
         await claim_check(config, contracts),

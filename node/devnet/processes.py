@@ -196,6 +196,8 @@ class Fleet:
                 target=options.target,
                 draft=operator.draft or NGRAM,
                 dtype=options.dtype,
+                # Where drafter and verifier share cores, a draft that may be of no use is no gift.
+                draft_ahead=(os.cpu_count() or 1) > 4,
                 claim="" if claim == ZERO32 else "0x" + claim.hex(),
             ),
             limit=LimitConfig(

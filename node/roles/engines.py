@@ -58,11 +58,17 @@ class WorkerTarget:
 
 class WorkerDrafter:
     """A `DraftEngine`: a `Drafter` behind a worker. A session is told of committed tokens when it
-    drafts next: rounds for which none is asked cost it nothing."""
+    drafts next: rounds for which none is asked cost it nothing.
 
-    def __init__(self, worker: InferenceWorker, drafter: Drafter) -> None:
+    Args:
+        ahead: whether to draft on while the verifier works. It saves time where a core has nothing
+            else to do, and costs the others theirs where none is free.
+    """
+
+    def __init__(self, worker: InferenceWorker, drafter: Drafter, *, ahead: bool = True) -> None:
         self._worker = worker
         self._drafter = drafter
+        self._ahead = ahead
         self._owed: dict[DraftSession, list[int]] = {}
 
     async def open(
@@ -85,7 +91,7 @@ class WorkerDrafter:
         return await self._worker.propose(handle, k, coin)
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
-        if handle not in self._owed:
+        if self._ahead and handle not in self._owed:
             await self._worker.draft_ahead(handle, count)
 
     async def commit(self, handle: DraftSession, emitted: Sequence[int]) -> None:
