@@ -20,13 +20,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("prompt", help='the prompt; "-" reads it from standard input')
     add_api(parser)
-    parser.add_argument("--mode", choices=("coupled", "greedy", "rejection"), default="coupled")
-    parser.add_argument("--temperature", type=float, help="default: 0.7, and 0 in greedy mode")
-    parser.add_argument("--top-k", type=int, default=0, help="keep the k best; 0 is off")
-    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus; 1 is off")
-    parser.add_argument("--repetition-penalty", type=float, help="over prompt and output; 1 is off")
-    parser.add_argument("--presence-penalty", type=float, help="of what was said; 0 is off")
-    parser.add_argument("--frequency-penalty", type=float, help="once per occurrence; 0 is off")
+    parser.add_argument(
+        "--mode",
+        choices=("coupled", "greedy", "rejection"),
+        default="coupled",
+        help="how drafts are accepted. Coupled and greedy: one text, whatever is drafted; rejection: "
+        "the target's distribution (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="default: 0.7, and 0 in greedy mode"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=0, metavar="K", help="keep the k best; 0 is off"
+    )
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="nucleus; 1 is off")
+    parser.add_argument(
+        "--repetition-penalty", type=float, metavar="X", help="over prompt and output; 1 is off"
+    )
+    parser.add_argument(
+        "--presence-penalty", type=float, metavar="X", help="of what was said; 0 is off"
+    )
+    parser.add_argument(
+        "--frequency-penalty", type=float, metavar="X", help="once per occurrence; 0 is off"
+    )
     parser.add_argument(
         "--relax",
         type=float,
@@ -34,12 +50,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="accept drafts within TAU of the best score where nothing hangs on it; the text is "
         "then not the target's own, and the receipt says so",
     )
-    parser.add_argument("--seed", type=int, help="your own seed: the same text every time")
-    parser.add_argument("--max-tokens", type=int, help="default: 128")
-    parser.add_argument("--stop", action="append", default=[], help="a stop string; repeatable")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="your own seed: the same text every time (not in rejection mode)",
+    )
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="default: 128")
+    parser.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="a stop string; repeatable"
+    )
     parser.add_argument("--raw", action="store_true", help="no chat template around the prompt")
-    parser.add_argument("--drafter", help="insist on this operator")
-    parser.add_argument("--verifier", help="insist on this operator")
+    parser.add_argument("--drafter", metavar="ADDRESS", help="insist on this operator")
+    parser.add_argument("--verifier", metavar="ADDRESS", help="insist on this operator")
     parser.add_argument("--rounds", action="store_true", help="show each round, not only text")
     add_json(parser)
     parser.set_defaults(run=_run)

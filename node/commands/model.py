@@ -44,8 +44,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="catalogue name, Hugging Face id or folder")
-    parser.add_argument("--revision", help="of a Hugging Face id")
-    parser.add_argument("--dtype", choices=("exact", "float32", "bfloat16"), default="float32")
+    parser.add_argument("--revision", metavar="REV", help="of a Hugging Face id")
+    parser.add_argument(
+        "--dtype",
+        choices=("exact", "float32", "bfloat16"),
+        default="float32",
+        help="arithmetic, which is part of the id (default: %(default)s)",
+    )
 
 
 def _manifest(args: argparse.Namespace, console: Console) -> Manifest:
