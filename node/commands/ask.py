@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--mode",
         choices=("coupled", "greedy", "rejection"),
         default="coupled",
-        help="how drafts are accepted. Coupled and greedy: one text, whatever is drafted; rejection: "
-        "the target's distribution (default: %(default)s)",
+        help="how drafts are accepted. Coupled and greedy: one text, whatever is drafted; "
+        "rejection: the target's distribution (default: %(default)s)",
     )
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="default: 0.7, and 0 in greedy mode"
