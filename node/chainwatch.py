@@ -7,7 +7,7 @@ listens; a reorganisation takes back what it undid. Lane states are read when a 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,6 +30,7 @@ SILENT_AFTER: Final = 30.0  # seconds without an answer, after which the node is
 # Within the 5 s that a peer waits for an answer: it must be told that the chain is away, and not
 # take this node for gone.
 ANSWER_SECONDS: Final = 3.0
+LANES_KEPT: Final = 4096
 T = TypeVar("T")
 Listener = Callable[[ChainEvent], None]
 
@@ -62,7 +63,8 @@ class ChainWatch:
         self.events: list[ChainEvent] = []
         self.lanes = LaneHistory()
         self.head = 0
-        self._lanes: dict[bytes, LaneView] = {}
+        # As last read, of the lanes that were asked for last: orders name any that they like.
+        self._lanes: OrderedDict[bytes, LaneView] = OrderedDict()
         self._listeners: list[Listener] = []
         self._answered = 0.0
         self._error = "not asked yet"
@@ -118,6 +120,8 @@ class ChainWatch:
     # ------------------------------------------------------------ lanes
 
     def lane(self, lane: Lane) -> LaneView:
+        if lane.id in self._lanes:
+            self._lanes.move_to_end(lane.id)
         return self._lanes.get(lane.id, LaneView(0))
 
     async def refresh(self, lane: Lane) -> LaneView:
@@ -144,6 +148,9 @@ class ChainWatch:
             solo_from=state.solo_from,
         )
         self._lanes[lane.id] = view
+        self._lanes.move_to_end(lane.id)
+        while len(self._lanes) > LANES_KEPT:
+            self._lanes.popitem(last=False)
         return view
 
     async def cover(self, operator: bytes, role: int, token: bytes) -> int:

@@ -65,7 +65,7 @@ ENDED_KEPT: Final = 64  # ended sessions held in memory, for peers that missed t
 RATES: Final = {
     Kind.QUOTE: Rate(burst=64, per_second=8, each=8, together=64),
     Kind.ORDER: Rate(burst=32, per_second=8, each=2, together=4),
-    Kind.START: Rate(burst=32, per_second=8, each=4, together=64),
+    Kind.START: Rate(burst=32, per_second=8, each=4, together=8),
     Kind.VOUCHER: Rate(burst=64, per_second=16, each=2, together=64),
 }
 # Of a client, each with its marks in the journal: after a pause, and a second for ever.
@@ -373,8 +373,15 @@ class Party:
     async def _admit(self, terms: Terms, delivery: PromptDelivery) -> None:
         if self.node.journal.session(terms.start_hash) is not None:
             raise Refused(No.CONFLICT, "this session has run already")
-        # Of many orders that one reserve was enough for, each by itself, all may start.
-        self.till.require_room(terms.order, self.node.chain.lane(terms.order.lane))
+        # Of many orders that one reserve was enough for, each by itself, all may start. The lane as
+        # it was read last will do, unless that is too little.
+        try:
+            self.till.require_room(terms.order, self.node.chain.lane(terms.order.lane))
+        except Refused:
+            await self.till.require_reserve(terms.order)
+            if terms.order.session_id in self.sessions:
+                return  # the same start, sent again meanwhile
+        # INVARIANT: from that look to the session's entry nothing is waited for.
         self._make_room(terms.order)
         self.node.journal.put_session(
             StoredSession(

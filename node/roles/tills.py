@@ -226,7 +226,8 @@ class Till:
         ends."""
         owed, held = self.unsettled(lane, view), 0
         running = self._open.get(lane.id, {})
-        worked = self._of(lane).by_session()
+        # Read and not kept: orders name any lanes that they like.
+        worked = self._unpaid.get(lane.id, Unpaid()).by_session()
         for start_hash, due in worked.items():
             if start_hash not in running:
                 owed = owed + due

@@ -225,3 +225,48 @@ def test_a_successor_needs_no_second_reserve() -> None:
         assert then.parent_session != ZERO32
 
     at_places(106, story, limits)
+
+
+def test_a_start_is_admitted_once_and_by_the_reserve_as_it_is() -> None:
+    """The last look at the lane may be forgotten, or older than a deposit; and two starts of one
+    session may both wait for the next."""
+
+    async def story(arena: Arena, forger: Forger, verifier: Any) -> None:
+        plan, nonce = arena.plan(), b"\x01" * 32
+        order = await forger.order(plan, nonce)
+        theirs = await forger.reveal(plan, order)
+        assert theirs is not None
+        seed = coins.joint_seed(order.request_id, nonce, theirs)
+        arena.chain.lane = lambda lane: LaneView(0)  # type: ignore[method-assign]
+
+        async def refresh(lane: Any) -> LaneView:
+            await trio.sleep(0.2)
+            return LaneView(arena.chain.reserve)
+
+        arena.chain.refresh = refresh  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(forger.start, order, seed, (nonce, theirs))
+        assert len(verifier.node.journal.sessions("open")) == 1
+        assert list(verifier.sessions) == [order.session_id]
+        assert verifier.till._of(order.lane).running.keys() <= {
+            verifier.sessions[order.session_id].terms.start_hash
+        }
+
+    at_places(107, story)
+
+
+def test_orders_on_many_lanes_leave_nothing_behind() -> None:
+    """Any claim makes another lane; who is refused for its reserve leaves no trace."""
+
+    async def story(arena: Arena, forger: Forger, verifier: Any) -> None:
+        arena.chain.reserve = 0
+        plan = arena.plan()
+        for number in range(5):
+            order = await forger.order(plan, b"\x01" * 32, claim_id=bytes([number + 1]) * 32)
+            with pytest.raises(Refused, match="reserve"):
+                await forger.offer(forger.verifier, plan, order, forger.signed(order))
+        assert not verifier.till._unpaid
+        assert not verifier.pending
+
+    at_places(108, story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,3 +94,17 @@ async def test_a_lane_is_as_of_the_block_that_events_were_read_to(
     watch._apply(Batch(None, (), BlockRef(41, b"\x01" * 32)))
     await watch.refresh(LANE)
     assert escrow.blocks == ["latest", 41]
+
+
+async def test_strangers_orders_fill_no_memory(
+    watch: ChainWatch, escrow: Escrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order may name any claim, and so any lane; what was asked for last is kept."""
+    monkeypatch.setattr(chainwatch, "LANES_KEPT", 3)
+    escrow.thawed.set()
+    lanes = [replace(LANE, claim_id=bytes([n]) * 32) for n in range(6)]
+    for lane in lanes:
+        await watch.refresh(lane)
+        assert watch.lane(lanes[0]).reserve == 7  # asked for by the rounds of a session
+    assert len(watch._lanes) == 3
+    assert [watch.lane(lane).reserve for lane in lanes] == [7, 0, 0, 0, 7, 7]
