@@ -141,12 +141,16 @@ class LaneBook:
     def runs(self) -> tuple[LeafRun, ...]:
         """The leaves as runs of consecutive rounds."""
         out: list[LeafRun] = []
+        session, first, count = b"", 0, 0
         for start_hash, number in (leaf.key for leaf in self.leaves):
-            last = out[-1] if out else None
-            if last and last.start_hash == start_hash and last.first + last.count == number:
-                out[-1] = replace(last, count=last.count + 1)
-            else:
-                out.append(LeafRun(start_hash, number, 1))
+            if start_hash == session and number == first + count:
+                count += 1
+                continue
+            if count:
+                out.append(LeafRun(session, first, count))
+            session, first, count = start_hash, number, 1
+        if count:
+            out.append(LeafRun(session, first, count))
         return tuple(out)
 
 
