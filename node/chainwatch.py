@@ -21,7 +21,7 @@ from node.roles.ports import ChainUnavailable, LaneView
 from settlement.chain.contracts import Contracts, Role
 from settlement.chain.errors import ChainError
 from settlement.chain.events import OtherEvent
-from settlement.chain.indexer import Batch, ChainEvent, Indexer, IndexStore
+from settlement.chain.indexer import Batch, ChainEvent, ChainMoved, Indexer, IndexStore
 from settlement.chain.positions import LaneHistory
 from settlement.hashing import ZERO32
 from settlement.records import Lane
@@ -96,6 +96,8 @@ class ChainWatch:
         batches: list[Batch] = []
         try:
             found = await trio.to_thread.run_sync(self._indexer.poll, batches.append)
+        except ChainMoved:
+            return True  # it was reorganised while it was read: what it is now is read next
         except ChainError as error:
             self._error = str(error)
             raise ChainUnavailable(str(error)) from error

@@ -17,7 +17,7 @@ from node.chainwatch import ChainWatch
 from node.config import ChainConfig
 from node.roles.ports import ChainUnavailable
 from settlement.chain.contracts import LaneState
-from settlement.chain.indexer import Batch, BlockRef
+from settlement.chain.indexer import Batch, BlockRef, ChainMoved
 from settlement.records import Lane
 
 LANE = Lane(b"\x01" * 20, b"\x02" * 20, b"\x03" * 20, b"\x04" * 20, bytes(32))
@@ -108,3 +108,21 @@ async def test_strangers_orders_fill_no_memory(
         assert watch.lane(lanes[0]).reserve == 7  # asked for by the rounds of a session
     assert len(watch._lanes) == 3
     assert [watch.lane(lane).reserve for lane in lanes] == [7, 0, 0, 0, 7, 7]
+
+
+async def test_a_chain_that_moves_while_it_is_read_is_read_again(watch: ChainWatch) -> None:
+    """At the start, too: a node that gave up then would not come up on a busy chain."""
+    answers: list[Any] = [ChainMoved("block 7 was replaced"), object(), None]
+
+    class Moving:
+        def poll(self, apply: Any) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    watch._indexer = Moving()  # type: ignore[assignment]
+    with trio.fail_after(5):
+        await watch.catch_up()
+    assert answers == []
+    assert watch.health()["error"] == ""
