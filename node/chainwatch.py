@@ -96,8 +96,11 @@ class ChainWatch:
         batches: list[Batch] = []
         try:
             found = await trio.to_thread.run_sync(self._indexer.poll, batches.append)
-        except ChainMoved:
-            return True  # it was reorganised while it was read: what it is now is read next
+        except ChainMoved as moved:
+            # What it is now is read next; endpoints that never agree are not asked without pause.
+            self._log.info("the chain moved while it was read", reason=str(moved))
+            await trio.sleep(min(self._config.poll_seconds, 1.0))
+            return True
         except ChainError as error:
             self._error = str(error)
             raise ChainUnavailable(str(error)) from error
