@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from arena import Arena, ignore
+from arena import DOMAIN, Arena, ignore
 from test_roles import close_draft, plain, target
 from test_roles_ends import begin_alone
 from test_roles_orders import Forger
@@ -16,13 +16,14 @@ from node.config import LimitConfig
 from node.network import exchange
 from node.network.errors import Refused
 from node.network.memory import run_deterministically
-from node.network.messages import DraftRound, Kind
+from node.network.messages import DraftRound, Kind, StartOffer
 from node.network.messages import SessionState as StateMessage
 from node.roles.client import Plan
 from node.roles.ports import LaneView
+from node.roles.refusals import NO_SIGNATURE
 from settlement import coins
 from settlement.hashing import ZERO32
-from settlement.records import Mode, Order
+from settlement.records import Mode, Order, SessionStart
 
 LIMITS = LimitConfig(
     round_seconds=30.0,
@@ -270,3 +271,49 @@ def test_orders_on_many_lanes_leave_nothing_behind() -> None:
         assert not verifier.pending
 
     at_places(108, story)
+
+
+def test_a_verifier_that_never_serves_holds_no_places_at_a_drafter() -> None:
+    """Two clients and a verifier of one hand; nobody opens a line to that verifier."""
+    limits = replace(LIMITS, max_sessions_per_client=2)
+
+    async def story(arena: Arena, forger: Forger, verifier: Any) -> None:
+        drafter = forger.drafter
+
+        async def begin_there(hand: Forger) -> None:
+            plan = arena.plan(client_seed=7)
+            order = await hand.order(
+                plan,
+                bytes(32),
+                own=False,
+                verifier=hand.own.address,
+                nonce_commit_client=ZERO32,
+                nonce_commit_verifier=ZERO32,
+            )
+            by_own = DOMAIN.sign(order, hand.own.key)
+            signed = (DOMAIN.sign(order, hand.client.node.key), NO_SIGNATURE, by_own)
+            await hand.offer(drafter, plan, order, signed)
+            seed = coins.client_seed(7, order.target_model, plan.prompt)
+            start = SessionStart(order.session_id, seed, 2)
+            signed = (
+                DOMAIN.sign(start, hand.client.node.key),
+                NO_SIGNATURE,
+                DOMAIN.sign(start, hand.own.key),
+            )
+            nonces = ((7).to_bytes(32, "big"), ZERO32)
+            offered = StartOffer(order.session_id, start.to_wire(), signed, nonces)
+            await hand.ask(drafter.node.address, Kind.START, offered)
+
+        async with arena.client(arena.seat("second key")) as client:
+            second = replace(forger, client=client, sent=[])
+            for hand in (forger, second, forger, second):
+                await begin_there(hand)
+            assert len(drafter.node.journal.sessions("open")) == 4
+            await trio.sleep(6)
+            await served(arena)
+        assert drafter.node.metrics.counters["sessions_given_up"] == 1
+        assert len(drafter.node.journal.sessions("open")) == 3
+        await trio.sleep(90)
+        assert drafter.node.journal.sessions("open") == []
+
+    at_places(109, story, limits)
