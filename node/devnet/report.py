@@ -250,6 +250,7 @@ def _print_course(report: Report, show: Show) -> None:
         whole = (entry["plain_seconds"] * each, entry["seconds"] * each)
         rows.append((entry["session_id"][:10], *whole, *(s * each for s in spent), rest * each))
     table(show, ("session", "plain", "here", *COURSE.values(), "rest"), rows)
+    show("  records are made beside the next pass where no draft is awaited: stages may overlap")
     if report.arithmetic.startswith("int8") and "kernel" not in report.arithmetic:
         show("  no native kernel (no C compiler, or switched off): passes take about twice as long")
 
