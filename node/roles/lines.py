@@ -14,7 +14,7 @@ from node.network.messages import Kind
 from node.network.transport import Transport
 
 A = TypeVar("A", bound=Message)
-BUSY_SECONDS: Final = 0.1  # before a peer is asked again that is busy and does not say how long
+BUSY_SECONDS: Final = 0.1  # at least, before a peer is asked again that is busy
 
 
 async def ask(
@@ -32,15 +32,17 @@ async def ask(
     raised; a refusal of another kind at once.
     """
     give_up = trio.current_time() + attempts * deadline
-    attempt = 0
+    attempt = busy_for = 0
     while True:
         try:
             answer = await exchange.ask(transport, peer, kind, message, deadline=deadline)
             assert isinstance(answer, expected)  # `exchange.ask` decodes no other
             return answer
         except Busy as busy:
-            # More than it asks for: of many who were told the same time, not all get through.
-            pause = (busy.retry_after or BUSY_SECONDS) * (1.0 + attempt / attempts)
+            # More than it says, and never at once: of many who were told the same time not all get
+            # through, and a peer that says "now" for ever must not keep this node asking.
+            busy_for += 1
+            pause = max(busy.retry_after or 0.0, BUSY_SECONDS) * (1.0 + min(busy_for, 8) / 8)
             if trio.current_time() + pause > give_up:
                 raise
             await trio.sleep(pause)
