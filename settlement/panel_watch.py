@@ -7,7 +7,7 @@ found a fault that only a panel can judge files it, an auditor keeps its seat at
 weighs, and everybody pulls what is due. Nothing is remembered: what is still to do is what the
 chain says is not done. What depends on a block that may be undone carries its hash in its intent.
 
-Not here: tickets and canaries of `SampleAudits`, and cases against drafters (F12).
+Not here: tickets and canaries of `SampleAudits`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A token of a settled root that this node has found false and no contract can judge.
+    """A token or a draft of a settled root, found false by this node where no contract can judge.
 
     Attributes:
-        guilty: V's key that signed it.
+        guilty: V's key that signed it, or D's.
         place: `panels.place_of`.
+        fault: 9, of V's token, or 12, of D's draft.
     """
 
     guilty: bytes
@@ -64,10 +65,11 @@ class Suspect:
     lane: bytes
     root: bytes
     place: tuple[Any, ...]
+    fault: int = WRONG_TARGET
 
     @property
     def name(self) -> bytes:
-        return place_name(WRONG_TARGET, self.start_hash, self.round, self.within)
+        return place_name(self.fault, self.start_hash, self.round, self.within)
 
 
 class Held(Prints, Protocol):
@@ -287,7 +289,7 @@ class PanelWatch:
         before = [case for case in found.cases.values() if case.place == suspect.name]
         if not all(case.is_void for case in before):
             return
-        fault = fault_name(WRONG_TARGET, suspect.guilty, suspect.start_hash, suspect.round)
+        fault = fault_name(suspect.fault, suspect.guilty, suspect.start_hash, suspect.round)
         if fault in standing.punished:
             return
         contracts = self._contracts
@@ -295,8 +297,10 @@ class PanelWatch:
         if source is None:
             return  # not settled, or not any more
         about = f"round {suspect.round} of session 0x{suspect.start_hash.hex()[:12]}"
+        rule, of_target = contracts.place_rule, suspect.fault == WRONG_TARGET
         try:
-            subject = contracts.place_rule.verdict_subject(suspect.place, source)
+            subject_of = rule.verdict_subject if of_target else rule.draft_subject
+            subject = subject_of(suspect.place, source)
         except Reverted as error:
             plan.lacks.append(Lack(Action.ACCUSE, about, 0, f"it may not be asked about: {error}"))
             return
@@ -304,15 +308,16 @@ class PanelWatch:
         if now.time > until:
             return
         bond = contracts.panel.bond_for(
-            contracts.panel.place_of(WRONG_TARGET, subject), int(subject[_SETTLED_AT])
+            contracts.panel.place_of(suspect.fault, subject), int(subject[_SETTLED_AT])
         )
         if bond > self._policy.bond:
             reason = f"accusing takes {bond} token units as a bond, and panel.accuse_tokens allows "
             plan.lacks.append(Lack(Action.ACCUSE, about, until, reason + str(self._policy.bond)))
             return
         _bond, fault_bps, reward_bps, _victims = contracts.panel_terms.terms()
-        question = contracts.place_rule.verdict_question(suspect.place, source)
-        call = contracts.panel.accuse(WRONG_TARGET, question)
+        encode = rule.verdict_question if of_target else rule.draft_question
+        call = contracts.panel.accuse(suspect.fault, encode(suspect.place, source))
+        role = Role.VERIFIER if of_target else Role.DRAFTER
         plan.duties.append(
             Duty(
                 Action.ACCUSE,
@@ -321,7 +326,7 @@ class PanelWatch:
                 call,
                 until,
                 Bond(contracts.panel.address, bond),
-                Price(suspect.guilty, Role.VERIFIER, fault_bps, reward_bps),
+                Price(suspect.guilty, role, fault_bps, reward_bps),
                 _ACCUSE_GAS,
             )
         )

@@ -268,7 +268,7 @@ class AuditorRole:
         guilty = weighed.verdict in (Verdict.MISMATCH, Verdict.FINGERPRINT)
         # Only salts that open every leaf: others would not do in a court either.
         opened = None if weighed.distance is None or isinstance(salts, str) else salts
-        if guilty and self.prove:
+        if (guilty or findings.drafts) and self.prove:
             await self.prove(case, terms.start, findings, opened, delivered)
         await self._all_committed(committed.message, others, deadline)
         reveal = AuditReveal(

@@ -32,7 +32,11 @@ def stop_rules(order: Order, stops: Sequence[str]) -> StopRules:
 
 def draft_leaves(terms: Terms, draft: Draft) -> tuple[DraftLeaf, ...]:
     """The leaves of a draft; the lists that they hash travel beside them."""
-    order = terms.order
+    return leaves_of(terms.order, draft)
+
+
+def leaves_of(order: Order, draft: Draft) -> tuple[DraftLeaf, ...]:
+    """The same under an order alone."""
     rejection, relaxed = order.mode == Mode.REJECTION, order.relax_tau > 0
     leaves = []
     for index, token in enumerate(draft.tokens):

@@ -136,9 +136,11 @@ def check_drawn(drawn: DrawnLane, sample: int, answer: DrawnAnswer) -> Drawn:
     return Drawn(order, start, record, root, base)
 
 
-async def fetch_judged(node: Node, case: int, subject: Subject, source: bytes) -> Delivered:
-    """The session that a panel's case is about, for one of its jurors. Raises NetworkError,
-    Undelivered, Broken."""
+async def fetch_judged(
+    node: Node, case: int, subject: Subject, source: bytes, *, of_draft: bool = False
+) -> Delivered:
+    """The session that a panel's case is about, for one of its jurors; `of_draft`: the case is
+    about D's draft, and its model is the draft model. Raises NetworkError, Undelivered, Broken."""
     answer = await ask(
         node.transport,
         source,
@@ -149,13 +151,13 @@ async def fetch_judged(node: Node, case: int, subject: Subject, source: bytes) -
         attempts=1,
     )
     try:
-        found = check_judged(subject, answer)
+        found = check_judged(subject, answer, of_draft=of_draft)
     except (trees.TreeError, RecordError, FrameError) as error:
         raise Undelivered(f"0x{source.hex()} shows no such round: {error}") from error
     return await fetch_session(node, found, source)
 
 
-def check_judged(subject: Subject, answer: DrawnAnswer) -> Drawn:
+def check_judged(subject: Subject, answer: DrawnAnswer, *, of_draft: bool = False) -> Drawn:
     """The answer, if its record is the one that is asked about.
 
     Raises TreeError, RecordError, FrameError, Undelivered.
@@ -168,7 +170,8 @@ def check_judged(subject: Subject, answer: DrawnAnswer) -> Drawn:
     order, start = _whole(Order, answer.order), _whole(SessionStart, answer.start)
     if start.struct_hash != record.start_hash or start.session_id != order.session_id:
         raise Undelivered("order and start are not that round's")
-    if order.lane.id != subject.lane or order.target_model != subject.model:
+    model = order.draft_model if of_draft else order.target_model
+    if order.lane.id != subject.lane or model != subject.model:
         raise Undelivered("the order is of another lane or model")
     return Drawn(order, start, record, root, base)
 

@@ -5,7 +5,8 @@ the node's watcher (`settlement.panel_watch`) commits and reveals what is journa
 that is killed anywhere reveals the answer that it has committed to, and never gives a second one.
 
 A session that nobody delivers is answered as withheld when the time to commit runs out, and not
-before: the accused has that long.
+before: the accused has that long. So is a question about a draft model that this node does not
+have, or about drafts of a mode that commits to no distribution: against D that convicts nobody.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 import trio
 
 from node.network.errors import NetworkError, Refused
+from node.roles.answering import NotThere
 from node.roles.delivery import Broken, Delivered, Undelivered, fetch_judged
 from node.roles.ports import Node
 from node.roles.rerun import Case, OtherModel
@@ -30,9 +32,12 @@ PAUSE: Final = 1.0  # seconds between attempts to be given a session
 
 
 class JuryEngine(Protocol):
-    """Runs the target over one session, up to one token."""
+    """Runs the target over one session, up to one token; or its draft model over one window.
+    Raises OtherModel for models that it does not have."""
 
     async def answer(self, case: Case, index: int, within: int) -> Answer: ...
+
+    async def answer_draft(self, case: Case, index: int, within: int) -> Answer: ...
 
 
 class JuryBoard:
@@ -125,7 +130,7 @@ class JurorRole:
         log.info("drawn for a jury", accused="0x" + case.accused.hex())
         try:
             answer = await self._answer(case, jury)
-        except OtherModel as error:
+        except (OtherModel, NotThere) as error:
             log.error("cannot judge, and silence costs stake", reason=str(error))
             return
         except Exception:
@@ -148,16 +153,23 @@ class JurorRole:
         question = case.question(jury.id)
         until = jury.summoned.commit_until - case.commit_span // 3
         sources = dict.fromkeys((subject.verifier, subject.drafter, subject.client, case.accuser))
-        reason = ""
+        reason, able = "", case.of_target or case.of_draft
         while True:
-            if case.of_target:
+            if able:
                 delivered, reason = await self._delivered(case, list(sources))
                 if delivered is not None:
                     terms = delivered.terms
                     run = Case(terms.order, terms.seed, delivered.delivery, delivered.rounds)
-                    return await self.engine.answer(run, subject.round, subject.within)
+                    engine = self.engine
+                    ask = engine.answer if case.of_target else engine.answer_draft
+                    try:
+                        return await ask(run, subject.round, subject.within)
+                    except (OtherModel, NotThere) as error:
+                        if case.of_target:
+                            raise
+                        able, reason = False, str(error)
             if await self._chain_time() >= until:
-                self.node.log.warning("nobody delivers what is judged", case=case.id, reason=reason)
+                self.node.log.warning("answered as withheld", case=case.id, reason=reason)
                 return Answer(withheld=True)
             await trio.sleep(self._pause)
             if question not in {c.question(j.id) for c, j, _ in self._sitting()}:
@@ -172,7 +184,10 @@ class JurorRole:
             if source == self.node.address:
                 continue
             try:
-                return await fetch_judged(self.node, case.id, case.subject, source), ""
+                found = await fetch_judged(
+                    self.node, case.id, case.subject, source, of_draft=case.of_draft
+                )
+                return found, ""
             except (Undelivered, Broken, Refused, NetworkError) as error:
                 reason = f"0x{source.hex()[:12]}: {error}"
         return None, reason

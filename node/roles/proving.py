@@ -14,6 +14,7 @@ from node.roles.ports import Node
 from node.roles.rerun import Case, Difference, Findings
 from node.roles.stored import Private
 from node.roles.suspicions import suspect
+from settlement.chain.panel import WRONG_DRAFT
 from settlement.exact import Target
 from settlement.fault_proofs import Fault
 from settlement.panels import Measure, passes
@@ -66,12 +67,14 @@ class ExactProver:
                 self._node.log.warning(
                     "left to a panel", session=session, position=left.position, reason=left.why
                 )
-            if disputes.faults:
-                return  # one challenger is enough, and its proof needs no jury
             # A round cut short or prolonged differs at no leaf's own figures.
             positions = [left.position for left in disputes.panel] or positions
+            if disputes.faults:
+                positions = []  # one challenger is enough, and its proof needs no jury
         if delivered is not None:
             suspect(self._node, delivered, positions)
+            drafts = [found.position for found in findings.drafts or ()]
+            suspect(self._node, delivered, drafts[:1], WRONG_DRAFT)
 
 
 class FloatProver:
@@ -101,14 +104,11 @@ class FloatProver:
         salts: Sequence[Private] | None,
         delivered: Delivered | None = None,
     ) -> None:
-        tolerance = await self._registered(case.order.target_model)
         if delivered is None:
             return
+        await self._drafts(case, findings, delivered)
+        tolerance = await self._tolerance(case.order.target_model)
         if tolerance is None:
-            self._node.log.warning(
-                "no tolerance is registered for the model: nobody can be accused of it",
-                model="0x" + case.order.target_model.hex(),
-            )
             return
         margin, distance = tolerance
         shown = _prints(case, salts)
@@ -129,6 +129,30 @@ class FloatProver:
             measure = Measure(False, printed, margin, distance, print_, bytes(32))
             if not passes(answer, measure) and suspect(self._node, delivered, [position]):
                 return
+
+    async def _drafts(self, case: Case, findings: Findings, delivered: Delivered) -> None:
+        """The first draft that is not the registered draft model's."""
+        if not findings.drafts:
+            return
+        tolerance = await self._tolerance(case.order.draft_model)
+        for found in findings.drafts if tolerance else ():
+            index, within = _place(case, found.position)
+            if index is None:
+                continue
+            answer = await self._engine.answer_draft(case, index, within)
+            measure = Measure(False, False, tolerance[0], tolerance[1], bytes(32), bytes(32))
+            if not passes(answer, measure):
+                suspect(self._node, delivered, [found.position], WRONG_DRAFT)
+                return
+
+    async def _tolerance(self, model: bytes) -> tuple[int, int] | None:
+        found = await self._registered(model)
+        if found is None:
+            self._node.log.warning(
+                "no tolerance is registered for the model: nobody can be accused of it",
+                model="0x" + model.hex(),
+            )
+        return found
 
 
 def _prints(case: Case, salts: Sequence[Private] | None) -> list[bytes]:

@@ -426,6 +426,20 @@ class WorkerRerun:
         loaded = self._loaded_for(case)
         return answer(loaded.model, case, index, within, loaded.token_bytes)
 
+    async def answer_draft(self, case: Case, index: int, within: int) -> Answer:
+        """A juror's word on one draft (`draft_answers.draft_answer`). Raises OtherModel where this
+        node does not have the draft model."""
+        return await self._worker.call(self._answer_draft, case, index, within)
+
+    def _answer_draft(self, case: Case, index: int, within: int) -> Answer:
+        from node.roles.draft_answers import draft_answer
+
+        loaded = self._draft_for(case)
+        if loaded is None:
+            raise OtherModel(f"0x{case.order.draft_model.hex()} is not the draft model here")
+        tier = Tier[self._loaded_for(case).model.tier.upper()]
+        return draft_answer(loaded.drafter, case, index, within, tier)
+
     def _run(self, case: Case, tolerance: Tolerance) -> Findings:
         loaded = self._loaded_for(case)
         findings = rerun(loaded.model, case, tolerance, loaded.token_bytes)
@@ -433,15 +447,22 @@ class WorkerRerun:
 
     def _redraft(self, case: Case, tolerance: Tolerance) -> tuple[Difference, ...] | None:
         """F12, in rejection mode and for the draft model that this node has."""
-        if case.order.mode != Mode.REJECTION or self._load_draft is None:
+        if case.order.mode != Mode.REJECTION:
+            return None
+        loaded = self._draft_for(case)
+        if loaded is None:
             return None
         from node.roles.redraft import redraft
 
+        return redraft(loaded.drafter, case, tolerance)
+
+    def _draft_for(self, case: Case) -> LoadedDraft | None:
+        """The order's draft model, if this node has it."""
+        if self._load_draft is None:
+            return None
         if self._draft is None:
             self._draft = self._load_draft()
-        if case.order.draft_model != self._draft.model_id:
-            return None
-        return redraft(self._draft.drafter, case, tolerance)
+        return self._draft if case.order.draft_model == self._draft.model_id else None
 
     def _loaded_for(self, case: Case) -> Loaded:
         if self._loaded is None:

@@ -18,6 +18,7 @@ from node.roles.frames import FrameError, Round, read, take
 from node.roles.ports import Node
 from node.roles.records import path_of, preimage_of, proof_of, settled_of
 from settlement import trees
+from settlement.chain.panel import WRONG_TARGET
 from settlement.draws import RoundEvidence
 from settlement.panel_watch import Sealed, Suspect
 from settlement.panels import Answer, place_of
@@ -54,31 +55,36 @@ def sealed_of(raw: bytes) -> Sealed:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """One output token of a settled root, with all that its place is shown by.
+    """One output token of a settled root, or D's draft of it, with all that its place is shown by.
 
     Attributes:
         hung: the round's record and path under the root, with order and start.
         done: the round's frames. within: the token's number in the round.
+        fault: 9, of V's token, or 12, of D's draft.
     """
 
     hung: DrawnAnswer
     done: Round
     within: int
+    fault: int = WRONG_TARGET
 
     def to_wire(self) -> bytes:
         hung = self.hung.encode()
-        return struct.pack(">II", self.within, len(hung)) + hung + self.done.to_wire()
+        head = struct.pack(">BII", self.fault, self.within, len(hung))
+        return head + hung + self.done.to_wire()
 
     @classmethod
     def from_wire(cls, raw: bytes) -> Suspicion:
         """The inverse of `to_wire`; FrameError or MalformedFrame otherwise."""
-        head, raw = take(raw, 8, "suspicion")
-        within, size = struct.unpack(">II", head)
+        head, raw = take(raw, 9, "suspicion")
+        fault, within, size = struct.unpack(">BII", head)
         hung, raw = take(raw, size, "place")
-        return cls(decode(hung, DrawnAnswer), Round.from_wire(raw), within)
+        return cls(decode(hung, DrawnAnswer), Round.from_wire(raw), within, fault)
 
     @classmethod
-    def of(cls, delivered: Delivered, index: int, within: int) -> Suspicion | None:
+    def of(
+        cls, delivered: Delivered, index: int, within: int, fault: int = WRONG_TARGET
+    ) -> Suspicion | None:
         """A token of a delivered session; None where its round does not hang under the root."""
         proof = delivered.proofs[index]
         if proof is None:
@@ -92,7 +98,7 @@ class Suspicion:
             order=terms.order.to_wire(),
             start=terms.start.to_wire(),
         )
-        return cls(hung, delivered.rounds[index], within)
+        return cls(hung, delivered.rounds[index], within, fault)
 
     def evidence(self) -> tuple[trees.Settled, trees.SumProof, RoundEvidence]:
         """Root, proof and round, as the panel's place is made of them."""
@@ -108,21 +114,25 @@ class Suspicion:
         settled, proof, evidence = self.evidence()
         record, order = evidence.record, evidence.order
         return Suspect(
-            guilty=order.verifier,
+            guilty=order.verifier if self.fault == WRONG_TARGET else order.drafter,
             start_hash=record.start_hash,
             round=record.round,
             within=self.within,
             lane=order.lane.id,
             root=settled.root,
             place=place_of(settled, proof, evidence, self.within),
+            fault=self.fault,
         )
 
 
-def suspect(node: Node, delivered: Delivered, positions: list[int]) -> bool:
+def suspect(
+    node: Node, delivered: Delivered, positions: list[int], fault: int = WRONG_TARGET
+) -> bool:
     """Journals the first of these output positions that hangs under the settled root, for the
-    node's watcher to accuse at its next look. One a session: a bond is put down for each, and one
-    verdict says what the others would. False where there is none, or one is kept already."""
-    prefix = f"{SUSPECT}:{delivered.terms.start_hash.hex()}"
+    node's watcher to accuse at its next look. One a session and fault: a bond is put down for each,
+    and one verdict says what the others would. False where there is none, or one is kept already.
+    """
+    prefix = f"{SUSPECT}:{fault}:{delivered.terms.start_hash.hex()}"
     if node.journal.secrets_under(prefix):
         return False
     wanted = sorted(set(positions))
@@ -132,7 +142,7 @@ def suspect(node: Node, delivered: Delivered, positions: list[int]) -> bool:
             within = position - verdict.base
             if not 0 <= within < verdict.emitted:
                 continue
-            found = Suspicion.of(delivered, index, within)
+            found = Suspicion.of(delivered, index, within, fault)
             if found is not None:
                 node.journal.secret_once(f"{prefix}:{index}:{within}", found.to_wire)
                 node.metrics.count("suspects")
@@ -141,6 +151,7 @@ def suspect(node: Node, delivered: Delivered, positions: list[int]) -> bool:
                     session="0x" + delivered.terms.order.session_id.hex()[:12],
                     round=index,
                     position=position,
+                    fault=f"F{fault}",
                 )
                 return True
     return False

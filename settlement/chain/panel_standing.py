@@ -14,7 +14,7 @@ from typing import Any
 from settlement.chain.contracts import Role
 from settlement.chain.events import ModelServed
 from settlement.chain.indexer import ChainEvent
-from settlement.chain.panel import WRONG_TARGET, CaseStage, Jury
+from settlement.chain.panel import WRONG_DRAFT, WRONG_TARGET, CaseStage, Jury
 from settlement.chain.panel_events import (
     AnswerCommitted,
     AnswerRevealed,
@@ -175,6 +175,10 @@ class PanelCase:
     @property
     def of_target(self) -> bool:
         return self.fault == WRONG_TARGET
+
+    @property
+    def of_draft(self) -> bool:
+        return self.fault == WRONG_DRAFT
 
     @property
     def subject(self) -> Subject:

@@ -163,15 +163,16 @@ def world(chain: Contracts, anvil: Anvil, tmp_path: Path) -> World:
     return World(chain, anvil, tmp_path)
 
 
-def played(chain: Contracts) -> Play:
+def played(chain: Contracts, mode: Mode = Mode.COUPLED, **terms: Any) -> Play:
     """A session whose fingerprints are all sealed by one salt."""
     session = play(
         chain.domain,
         Random(4),
-        Mode.COUPLED,
+        mode,
         token=chain.token.address,
         keys=KEYS,
         target_model=TARGET.model_id,
+        **terms,
     )
     rounds: list[RoundEvidence] = []
     for evidence in session.rounds:

@@ -4,11 +4,12 @@ themselves; killed anywhere they go on, and nothing is done twice."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deployment import VERIFIER
+from deployment import DRAFTER, OWNER, VERIFIER, make_sender
 from panel_world import (
     AUDITOR_STAKE,
     AUDITORS,
@@ -43,6 +44,8 @@ from settlement.chain.panel_standing import PanelStanding, fold_panel
 from settlement.hashing import keccak256
 from settlement.panel_watch import Sealed
 from settlement.panels import Answer, Result
+from settlement.records import Manifest, Mode, Tier
+from settlement.signing import address_of_key
 
 __all__ = ["anvil", "chain", "folder", "opened", "world"]  # fixtures
 pytestmark = pytest.mark.slow
@@ -68,9 +71,11 @@ def suspicion(session: Play, at: int = 0, within: int = 0) -> Suspicion:
 class People:
     """Four auditors and V as nodes over one settled session; the first auditor suspects a token."""
 
-    def __init__(self, world: World, folder: Path, suspects: bool = True) -> None:
+    def __init__(
+        self, world: World, folder: Path, suspects: bool = True, session: Play | None = None
+    ) -> None:
         self.world, self.chain, self.folder = world, world.chain, folder
-        self.session = played(world.chain)
+        self.session = session or played(world.chain)
         self.signed = world.settle(self.session)
         self.auditors = [self.auditor(number) for number in range(4)]
         self.verifier = self.node("verifier", VERIFIER)
@@ -330,6 +335,38 @@ def test_a_seat_follows_the_stake(world: World, chain: Contracts, tmp_path: Path
     node.look()
     assert chain.pool.seat_of(payout, TARGET.model_id)[2] == AUDITOR_STAKE // 2
     assert node.look() == 0
+
+
+def test_a_false_draft_costs_d_half_and_v_nothing(
+    world: World, chain: Contracts, tmp_path: Path
+) -> None:
+    """F12: by auditors who serve the draft model too. V opens nothing; there is no fingerprint."""
+    model = Manifest("draft", Tier.FLOAT32, b"\x03" * 32, b"\x02" * 32, 512, (2,), 1024)
+    owner = make_sender(chain.rpc, OWNER, tmp_path / "owner.sqlite", chain)
+    owner.send("register", chain.registry.register(model))
+    owner.send("tolerance", chain.registry.set_tolerance(model.model_id, MARGIN, 64, 0))
+    session = played(chain, Mode.REJECTION, draft_model=model.model_id)
+    people = People(world, tmp_path / "people", suspects=False, session=session)
+    for node in people.auditors:
+        call = chain.vault.set_model(node.address, Role.AUDITOR, model.model_id, True)
+        world.send(node.sender, call)
+        node.look()
+        payout = chain.vault.payout_to(node.address)
+        assert chain.pool.seat_of(payout, model.model_id)[2] == AUDITOR_STAKE
+    at = next(i for i, round_ in enumerate(session.rounds) if round_.draft_leaves)
+    found = replace(suspicion(session, at), fault=12)
+    people.accuser.journal.secret_once(f"{SUSPECT}:12:0", found.to_wire)
+    case = people.drawn()
+    assert case.accused == address_of_key(DRAFTER)
+    people.judged(Answer(margin=MARGIN + 1))
+    for _ in range(3):
+        people.look()
+    assert people.case().result == Result.GUILTY
+    world.anvil.warp(PANEL.appeal_window + 1)
+    people.look()
+    assert people.case().stage == CaseStage.CLOSED
+    assert chain.vault.slashable(address_of_key(DRAFTER), Role.DRAFTER) == STAKE // 2
+    assert chain.vault.slashable(V, Role.VERIFIER) == STAKE
 
 
 def test_disputes_shows_a_case_to_its_accused_its_accuser_and_its_jurors(

@@ -6,11 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_exact_dispute import OneLie, Served, _other_weights, leaves, serve, target
+from test_exact_dispute import PAIR, OneLie, Served, _other_weights, leaves, serve, target
 
+from node.inference.loading import load_model
+from node.inference.model_drafter import ModelDrafter
 from node.roles.answering import answer
+from node.roles.draft_answers import draft_answer
 from settlement.panels import Answer, Measure, exact_hash, passes, verdict_figures
-from settlement.records import Mode
+from settlement.records import Mode, Tier
 
 pytestmark = pytest.mark.slow
 
@@ -59,3 +62,21 @@ def test_all_honest_jurors_say_the_same() -> None:
     served = serve(_other_weights(), mode=Mode.GREEDY, temperature=0)
     one, other = (answer(target(), served.case, 1, 0) for _ in range(2))
     assert one == other
+
+
+def test_every_honest_draft_has_the_leaf_of_the_registered_model() -> None:
+    served = serve(target(), mode=Mode.REJECTION)
+    drafter = ModelDrafter(load_model(PAIR / "draft", "exact", "cpu"))
+    found = [
+        draft_answer(drafter, served.case, index, within, Tier.EXACT).print == leaf.leaf_hash
+        for index, done in enumerate(served.case.rounds)
+        if done.draft is not None
+        for within, leaf in enumerate(done.draft.leaves)
+    ]
+    assert len(found) > 12
+    assert all(found)
+    first = next(i for i, done in enumerate(served.case.rounds) if done.draft is not None)
+    other = draft_answer(ModelDrafter(target()), served.case, first, 0, Tier.EXACT)
+    leaves_there = served.case.rounds[first].draft
+    assert leaves_there is not None
+    assert other.print != leaves_there.leaves[0].leaf_hash, "the target sold as the draft"

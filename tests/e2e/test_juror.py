@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 import trio
-from arena import TARGET, Arena, InThread
-from audit_scene import Scene, loaded, staged
+from arena import DRAFT, TARGET, Arena, InThread
+from audit_scene import Scene, close_draft, loaded, staged
 from engine_models import TableModel
 from test_auditor import OneLie, OtherHidden
 
+from node.inference.model_drafter import ModelDrafter
 from node.network.errors import Refused
 from node.network.messages import CaseRequest, DrawnAnswer, Kind, RecordsRequest, RecordsResponse
 from node.roles.juror import JurorRole, JuryBoard
 from node.roles.lines import ask
 from node.roles.refusals import No
-from node.roles.rerun import Tolerance, WorkerRerun
+from node.roles.rerun import LoadedDraft, Tolerance, WorkerRerun
 from node.roles.session import round_record
 from node.roles.stored import Private, stored_round
 from node.roles.suspicions import answer_name, sealed_of
@@ -42,6 +43,7 @@ class Trial:
     round: int = 2
     within: int = 0
     fault: int = 9
+    draft: Any = None  # what the jurors have of the order's draft model
     events: list[ChainEvent] = field(default_factory=list)
     now: int = UNTIL - SPAN
     jurors: list[JurorRole] = field(default_factory=list)
@@ -68,7 +70,8 @@ class Trial:
         parties = (seats[name].address for name in ("client", "drafter", "verifier"))
         record = round_record(done).leaf_hash
         where = (self.session().start_hash, self.round, self.within, 0, 0, record)
-        head = (drawn.root, drawn.lane.id, *parties, bytes(20), bytes(32), TARGET)
+        model = TARGET if self.fault == 9 else DRAFT
+        head = (drawn.root, drawn.lane.id, *parties, bytes(20), bytes(32), model)
         subject = (*head, *where, bytes(32), bytes(32), 1, 0, bytes(32), 0, 0, 0, 0, 0)
         terms = (100, 5_000, 2_500, 2_500, 3, 15, 2, 1, 20, (10, SPAN, 10, 10))
         accuser = seats["stranger"].address
@@ -107,7 +110,8 @@ class Trial:
 
 async def sit(trial: Trial, nursery: trio.Nursery, names: tuple[str, ...] = JURORS) -> None:
     for name in names:
-        engine = WorkerRerun(InThread(), loaded)  # type: ignore[arg-type]
+        draft = None if trial.draft is None else (lambda: LoadedDraft(DRAFT, trial.draft))
+        engine = WorkerRerun(InThread(), loaded, draft)  # type: ignore[arg-type]
         board = JuryBoard(lambda: trial.events)
         role = JurorRole(trial.scene.nodes[name], board, engine, trial.clock, pause=0.5)
         await nursery.start(role.run)
@@ -253,13 +257,46 @@ def test_a_restarted_juror_keeps_the_answer_that_it_has() -> None:
     assert tried(5, act) == (True, [1, 1, 1])
 
 
-def test_a_draft_models_case_is_answered_with_nothing_of_the_targets() -> None:
-    """No node runs draft models again for a jury: it says that it has been given nothing, which
-    convicts nobody (`AuditPanel._verdict`)."""
+REJECTION = {"mode": Mode.REJECTION, "temperature": 1 << 16}
+
+
+def of_draft(trial: Trial) -> Measure:
+    return Measure(False, False, UNIT.score, UNIT.fingerprint, bytes(32), bytes(32))
+
+
+@pytest.mark.parametrize(("seed", "right"), [(None, True), (7, False)])
+def test_a_draft_is_judged_by_the_registered_draft_model(seed: int | None, right: bool) -> None:
+    """D's own model in the first case; in the second what is registered is another than D's."""
+
+    async def act(trial: Trial) -> list[bool]:
+        trial.round, trial.within = first_window(trial), 0
+        trial.file()
+        for role in trial.jurors:
+            role.look()
+        return [passes(answer, of_draft(trial)) for answer in await trial.answered()]
+
+    model = close_draft() if seed is None else ModelDrafter(TableModel(12, seed))
+    assert tried(4, act, plan=REJECTION, fault=12, draft=model) == [right] * 3
+
+
+def first_window(trial: Trial) -> int:
+    """The first round in which something was drafted and answered."""
+    journal = trial.scene.nodes["verifier"].journal
+    rounds = journal.rounds(trial.session().start_hash)
+    return next(row.round for row in rounds if row.draft is not None)
+
+
+@pytest.mark.parametrize("plan", [REJECTION, {}])
+def test_of_drafts_that_it_cannot_run_again_a_juror_convicts_nobody(plan: dict[str, Any]) -> None:
+    """Without the draft model; and in a strict mode, which commits D to no distribution."""
 
     async def act(trial: Trial) -> Any:
+        trial.round = first_window(trial)
         trial.now = UNTIL
-        await verdicts(trial)
-        return trial.answers()
+        trial.file()
+        for role in trial.jurors:
+            role.look()
+        return await trial.answered()
 
-    assert tried(5, act, fault=12) == [Answer(withheld=True)] * 3
+    draft = None if plan else close_draft()
+    assert tried(5, act, plan=plan, fault=12, draft=draft) == [Answer(withheld=True)] * 3

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from arena import TARGET, Arena, InThread
-from audit_scene import Scene, greedy, loaded, staged
+from arena import DRAFT, TARGET, Arena, InThread
+from audit_scene import Scene, close_draft, loaded, staged
 from engine_models import TableModel
 from test_auditor import OneLie, OtherHidden
 
 from node.inference.fingerprint import distance
+from node.inference.model_drafter import ModelDrafter
 from node.roles.proving import FloatProver, false_positions
-from node.roles.rerun import Difference, Tolerance, WorkerRerun
+from node.roles.rerun import Difference, LoadedDraft, Tolerance, WorkerRerun
 from node.roles.suspicions import SUSPECT, Suspicion
+from settlement.chain.panel import WRONG_DRAFT
 from settlement.draws import root_words
+from settlement.records import Mode
 
 UNIT = Tolerance()
 
@@ -27,17 +30,21 @@ def kept(
     registered: tuple[int, int] | None = (UNIT.score, UNIT.fingerprint),
     records: tuple[str, ...] = ("client", "drafter", "verifier"),
     act: Callable[[Scene], Any] | None = None,
+    draft: Any = None,
+    **changes: Any,
 ) -> list[Suspicion]:
-    """What the first auditor has in its journal after its audit."""
+    """What the first auditor has in its journal after its audit. `draft`: what the auditors have of
+    the order's draft model."""
     arena = Arena(seed=seed)
 
     async def play(scene: Scene) -> list[Suspicion]:
         async def tolerance(model: bytes) -> tuple[int, int] | None:
-            assert model == TARGET
+            assert model in (TARGET, DRAFT)
             return registered
 
+        load = None if draft is None else (lambda: LoadedDraft(DRAFT, draft))
         for role in scene.auditors:
-            engine = WorkerRerun(InThread(), loaded)  # type: ignore[arg-type]
+            engine = role.engine = WorkerRerun(InThread(), loaded, load)  # type: ignore[arg-type]
             role.prove = FloatProver(role.node, engine, tolerance, distance)
         await scene.audited()
         if act is not None:
@@ -45,7 +52,9 @@ def kept(
         found = scene.auditors[0].node.journal.secrets_under(SUSPECT)
         return [Suspicion.from_wire(raw) for _, raw in found]
 
-    return staged(seed, arena, greedy(arena), play, model=model, records=records)
+    terms = {"mode": Mode.GREEDY, "temperature": 0, "max_tokens": 24, "stop_ids": ()}
+    plan = arena.plan(**{**terms, **changes})
+    return staged(seed, arena, plan, play, model=model, records=records)
 
 
 def test_one_false_token_is_kept_with_its_place_under_the_root() -> None:
@@ -91,6 +100,37 @@ def test_what_a_jury_would_clear_is_not_kept(
 
 def test_a_session_is_accused_of_once() -> None:
     assert len(kept(6, TableModel(12, 9))) == 1
+
+
+def of_rejection(draft: Any, registered: tuple[int, int] | None) -> list[Suspicion]:
+    return kept(4, None, registered, draft=draft, mode=Mode.REJECTION, temperature=1 << 16)
+
+
+def test_a_draft_that_is_not_the_registered_models_is_kept_against_the_drafter() -> None:
+    (found,) = of_rejection(ModelDrafter(TableModel(12, 7)), (UNIT.score, UNIT.fingerprint))
+    suspect = found.suspect()
+    assert suspect.fault == found.fault == WRONG_DRAFT
+    assert suspect.guilty == Arena().seat("drafter").address
+    _settled, _proof, evidence = found.evidence()
+    assert evidence.commit is not None
+    assert suspect.place[10] == evidence.commit.to_abi()
+    assert suspect.place[12] == evidence.draft_leaves[found.within].to_abi()
+    assert Suspicion.from_wire(found.to_wire()) == found
+
+
+@pytest.mark.parametrize(
+    ("draft", "registered"),
+    [
+        (close_draft(), (UNIT.score, UNIT.fingerprint)),
+        (None, (UNIT.score, UNIT.fingerprint)),
+        (ModelDrafter(TableModel(12, 7)), None),
+        (ModelDrafter(TableModel(12, 7)), (1 << 60, UNIT.fingerprint)),
+    ],
+)
+def test_an_honest_draft_or_one_that_a_jury_would_clear_is_not_kept(
+    draft: Any, registered: tuple[int, int] | None
+) -> None:
+    assert of_rejection(draft, registered) == []
 
 
 def test_where_a_text_goes_on_after_its_stop_the_next_token_is_the_false_one() -> None:

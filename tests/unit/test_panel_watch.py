@@ -150,6 +150,8 @@ def plan(
             b"\x35" * 20,
             verdict_subject=answers.get("verdict_subject", subject()),
             verdict_question=b"question",
+            draft_subject=answers.get("draft_subject", subject()),
+            draft_question=b"drafts",
         ),
         panel_terms=Told(b"\x36" * 20, terms=(BOND, 5_000, 2_500, 2_500)),
         audits=Told(AUDITS),
@@ -362,6 +364,21 @@ def test_a_suspect_is_accused_with_its_bond_while_the_evidence_is_owed() -> None
         place_of=b"\x01" * 32,
     )
     assert late.duties == []
+
+
+def test_a_false_draft_is_accused_of_its_drafter() -> None:
+    """Another fault at the same place: a case about V's token does not stand in its way."""
+    found = replace(suspect(D), fault=12)
+    (duty,) = accuse(suspect=found, draft_subject=subject()).duties
+    assert duty.action == Action.ACCUSE
+    assert repr((12, b"drafts"))[1:-1] in duty.call.data.decode()
+    assert duty.price is not None
+    assert (duty.price.guilty, duty.price.role) == (D, Role.DRAFTER)
+    filed = accuse(suspect=found, events=log(*FILING), draft_subject=subject())
+    assert Action.ACCUSE in actions(filed)
+    punished = settled()
+    punished.punished.add(fault_name(12, D, START, 1))
+    assert accuse(suspect=found, standing=punished, draft_subject=subject()).duties == []
 
 
 def test_nobody_accuses_twice_itself_what_is_not_settled_or_what_is_paid_for() -> None:
