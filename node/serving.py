@@ -108,7 +108,9 @@ async def serve_verifier(
 
     def window(order: Order) -> WindowControl:
         key = (order.drafter, order.draft_model, order.mode, order.temperature)
-        return windows.control(key, min(order.max_window, limits.max_window), overlap=True)
+        most = min(order.max_window, limits.max_window)
+        # A drafter that nobody knows is between lookups (.1 to .3) and a good model (.6 to .8).
+        return windows.control(key, most, overlap=True, prior=(0.5, 4.0))
 
     role = VerifierRole(
         node,

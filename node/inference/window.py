@@ -346,12 +346,13 @@ class WindowControl:
             self._why = "first round"
             return min(int(self._cap), limit)
         best = self._fastest(limit, self.alpha)
-        if best == 0 and self._learning and self._fastest(limit, self.hopeful_alpha):
+        hope = self._fastest(limit, self.hopeful_alpha)
+        if best == 0 and self._learning and hope:
             self._why = "learning: too few drafts seen to give them up"
-            return min(int(self._cap), limit)
+            return min(int(self._cap), hope)
         if best == 0:
             # As large as might pay, for a short probe tells little about a long window.
-            probe = self._fastest(limit, self.hopeful_alpha) or min(2, limit)
+            probe = hope or min(2, limit)
             if self._idle >= self._patience(probe):
                 self._why = "probe: not drafting was faster"
                 return probe
