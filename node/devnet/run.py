@@ -156,6 +156,7 @@ def run_sessions(fleet: Fleet, options: DevnetOptions, report: Report) -> list[d
         return results
     from node.devnet.plain import PlainTarget
 
+    say("loading the target here too, to decode each prompt plainly beside the network")
     client, target = fleet.client(), PlainTarget(options.target, options.dtype)
     report.arithmetic = target.arithmetic
     for number in range(options.runs):
