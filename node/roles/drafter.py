@@ -34,6 +34,7 @@ from node.roles import convert
 from node.roles.accusations import accuse, accuse_twice
 from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
 from node.roles.party import Live, Party
+from node.roles.places import held_up
 from node.roles.ports import DraftEngine, Node
 from node.roles.refusals import No
 from node.roles.session import SessionFault, StaleFrame, advance, check_verdict, window_limit
@@ -74,6 +75,7 @@ class DrafterRole(Party):
         self.check_claim = check_claim
         self._nursery: trio.Nursery | None = None
         self._moved: dict[bytes, float] = {}  # start hash → when its last round came, or it began
+        self._waited: dict[bytes, float] = {}  # start hash → seconds that its rounds took to come
         self._scopes: dict[bytes, trio.CancelScope] = {}  # start hash → around its task
         self._waiting: dict[bytes, set[trio.CancelScope]] = {}  # by lane id: for a voucher
         super().__init__(node, "drafter")
@@ -113,6 +115,11 @@ class DrafterRole(Party):
             self._nursery.start_soon(self._session, live)
 
     def waiting(self, live: Live) -> float:
+        start_hash = live.terms.start_hash
+        return held_up(self._since(live), self._waited.get(start_hash, 0.0), len(live.state.tokens))
+
+    def _since(self, live: Live) -> float:
+        """Seconds since its last round came, or it began here."""
         now = trio.current_time()
         return now - self._moved.get(live.terms.start_hash, now)
 
@@ -180,6 +187,7 @@ class DrafterRole(Party):
         finally:
             # Not closed in the journal when merely cancelled: a restart takes the session up again.
             self._moved.pop(terms.start_hash, None)
+            self._waited.pop(terms.start_hash, None)
             self.till.end_session(terms)
             if handle is not None:
                 with trio.CancelScope(shield=True):
@@ -190,7 +198,7 @@ class DrafterRole(Party):
         last round, or its beginning here, is not too long ago."""
         limits = self.node.limits
         patience = 2 * (limits.round_seconds + limits.resume_seconds)
-        return self.node.clock() < live.terms.order.deadline and self.waiting(live) < patience
+        return self.node.clock() < live.terms.order.deadline and self._since(live) < patience
 
     def _end(self, live: Live) -> None:
         live.state = replace(live.state, stopped=True)
@@ -343,6 +351,8 @@ class DrafterRole(Party):
             )
         )
         live.state = advance(terms, state, done)
+        waited = self._waited.get(terms.start_hash, 0.0) + self._since(live)
+        self._waited[terms.start_hash] = waited
         self._moved[terms.start_hash] = trio.current_time()
         self.till.count_round(terms, done)
         last = frame.leaves[-1]

@@ -17,16 +17,23 @@ from node.network.errors import Refused
 from node.roles.refusals import No
 
 AGAIN_SECONDS: Final = 2.0
+PACE_SECONDS: Final = 2.0  # a token, that a session's other parties may take and not lose its place
 
 
 @dataclass(frozen=True)
 class Place:
-    """A session that runs. `waiting`: seconds for which it has wanted something of another party
-    without which it cannot go on; 0 while this node itself is at work on it."""
+    """A session that runs. `waiting`: seconds for which others have held it up (`held_up`); 0 while
+    this node itself is at work on it."""
 
     session_id: bytes
     client: bytes
     waiting: float
+
+
+def held_up(now: float, before: float, tokens: int) -> float:
+    """Seconds of waiting that count: the wait that goes on, and what the earlier ones took beyond
+    the pace for so many tokens. Who says a little now and then holds a place no longer by it."""
+    return now + max(0.0, before - PACE_SECONDS * tokens)
 
 
 def make_room(places: Sequence[Place], client: bytes, limits: LimitConfig) -> Place | None:

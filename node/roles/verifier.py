@@ -40,6 +40,7 @@ from node.roles.accusations import accuse, accuse_twice, is_second
 from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
 from node.roles.lines import both_ways
 from node.roles.party import Live, Party
+from node.roles.places import held_up
 from node.roles.ports import Node, TargetEngine
 from node.roles.refusals import No
 from node.roles.session import SessionFault, StaleFrame, advance, check_draft, window_limit
@@ -97,6 +98,8 @@ class Running:
     since: float = 0.0  # from when on (trio's clock),
     patience: float = math.inf  # and until when this node has patience, whatever they send
     at_work: bool = True  # no more wanted of others
+    entered: float = 0.0  # when this wait began; several, where one led to no round
+    waited: float = 0.0  # seconds in all, the one that goes on apart
     ahead: Ahead | None = None
     turned: float | None = None  # when the last pass was over (perf_counter), and how long
     held_up: float = 0.0  # others have held the session up since
@@ -191,7 +194,8 @@ class VerifierRole(Party):
         running = self.running.get(live.terms.order.session_id)
         if running is None or running.at_work:
             return 0.0
-        return trio.current_time() - running.since
+        now = trio.current_time() - running.entered
+        return held_up(now, running.waited, len(live.state.tokens))
 
     def give_up(self, live: Live, reason: str) -> None:
         running = self.running[live.terms.order.session_id]
@@ -277,11 +281,13 @@ class VerifierRole(Party):
         if running.awaited != running.live.state.round:
             running.awaited, running.since = running.live.state.round, now
         running.patience = running.since + 2 * (limits.round_seconds + limits.resume_seconds)
-        running.at_work = False
+        if running.at_work:
+            running.at_work, running.entered = False, now
         running.scope.deadline = min(running.scope.deadline, running.patience)
 
     def _work(self, running: Running) -> None:
         """All is there for the round: its pass may take as long as it takes."""
+        running.waited += trio.current_time() - running.entered
         running.at_work, running.patience = True, math.inf
         if running.blocked is None:
             self._unblock(running)

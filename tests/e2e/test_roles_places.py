@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from test_roles_orders import Forger
 
 from node.config import LimitConfig
 from node.network import exchange
-from node.network.errors import Refused
+from node.network.errors import PeerClosed, Refused
 from node.network.memory import run_deterministically
 from node.network.messages import DraftRound, Kind, StartOffer
 from node.network.messages import SessionState as StateMessage
@@ -162,6 +163,47 @@ def test_windows_that_lead_to_no_round_buy_no_time(mode: Mode, what: str) -> Non
         return trio.current_time() - began
 
     assert at_places(104, story) < 2 * 40 + 5
+
+
+@pytest.mark.parametrize("pause", [4.0, 0.5])
+def test_a_little_now_and_then_holds_no_place(pause: float) -> None:
+    """An empty window asks for one token. Every four seconds it is no way to keep a place that
+    others want; twice a second it is a session like any other, until its client must pay."""
+    limits = replace(LIMITS, max_sessions=1, unsigned_tokens=32)
+
+    async def story(arena: Arena, forger: Forger, verifier: Any) -> None:
+        order = await begin(forger, arena.plan(max_tokens=200, stop_ids=()))
+        running = verifier.running[order.session_id]
+
+        async def drip() -> None:
+            async with arena.node(forger.own) as node:
+                line = await exchange.open_channel(
+                    node.transport, order.verifier, Kind.SESSION, deadline=5.0
+                )
+                start_hash = running.live.terms.start_hash
+                state = StateMessage(order.session_id, start_hash, 0, 0, order.prompt_hash, False)
+                await line.send(state)
+                with suppress(PeerClosed):
+                    while True:
+                        await trio.sleep(pause)
+                        await line.send(DraftRound(running.live.state.round, b""))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drip)
+            await trio.sleep(15)
+            waiting = verifier.waiting(running.live)
+            assert len(running.live.state.tokens) >= 3
+            assert running.since > trio.current_time() - 5  # no single wait was too long
+            if pause > 1:
+                await served(arena)
+                assert running.ended
+            else:
+                assert waiting < 1
+                await trio.sleep(15)
+                await served(arena)
+            nursery.cancel_scope.cancel()
+
+    at_places(110, story, limits)
 
 
 def test_a_reserve_stands_behind_every_open_session() -> None:

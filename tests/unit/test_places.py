@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.config import LimitConfig
 from node.network.errors import Refused
-from node.roles.places import Place, make_room
+from node.roles.places import PACE_SECONDS, Place, held_up, make_room
 
 clients = st.integers(0, 3).map(lambda n: bytes([n]) * 20)
 
@@ -60,6 +60,17 @@ def test_a_place_is_lost_only_by_waiting_and_to_who_has_less(
     after = [place for place in places if place is not loser]
     assert len(after) < limits.max_sessions
     assert sum(place.client == client for place in after) < share
+
+
+@given(st.lists(st.tuples(st.floats(0, 60), st.integers(1, 17)), max_size=40), st.floats(0, 60))
+def test_what_counts_as_waiting(rounds: list[tuple[float, int]], now: float) -> None:
+    """At a pace that is well, only the wait that goes on; at any other, all that is beyond it."""
+    before, tokens = sum(wait for wait, _ in rounds), sum(count for _, count in rounds)
+    counts = held_up(now, before, tokens)
+    assert now <= counts <= now + before
+    if all(wait <= PACE_SECONDS * count for wait, count in rounds):
+        assert counts == now
+    assert counts >= now + before - PACE_SECONDS * tokens - 1e-6
 
 
 def test_the_most_crowded_client_loses_its_longest_wait() -> None:
