@@ -284,11 +284,12 @@ def rerunner(pipe: Any, folder: str, dtype: str, threads: int, chunk: int) -> No
 class Others:
     """The three that run honest sessions again."""
 
-    def __init__(self, folder: Path, dtype: str) -> None:
+    def __init__(self, folder: Path, dtype: str, names: Sequence[str]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: dict[str, Any] = {}
         self._processes = []
-        for name, (environment, threads, chunk) in RERUNS.items():
+        for name in names:
+            environment, threads, chunk = RERUNS[name]
             mine, theirs = context.Pipe()
             arguments = (theirs, str(folder), dtype, threads, chunk)
             process = context.Process(target=rerunner, args=arguments, daemon=True)
@@ -302,7 +303,7 @@ class Others:
 
     def rerun(self, asked: list[tuple[Any, ...]]) -> list[tuple[str, Figures, list[Any]]]:
         """Each case (Work, text, what was served) by one of them, in turn; in the cases' order."""
-        ways = [(name, self._pipes[name]) for name in RERUNS]
+        ways = list(self._pipes.items())
         turns = [ways[case[0].number % len(ways)] for case in asked]
         for case, (_name, pipe) in zip(asked, turns, strict=True):
             pipe.send(case)
@@ -477,6 +478,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=32, help="of an honest one (%(default)s)")
     parser.add_argument("--cheap", type=int, default=8, help="of each cheap model (%(default)s)")
     parser.add_argument("--only", choices=CHEAP, action="append", help="these cheap models")
+    parser.add_argument("--rerun", choices=tuple(RERUNS), action="append", help="by these only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep rows here; go on from it")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
@@ -499,7 +501,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     left = rows.missing("honest", range(options.sessions))
     if left:
-        others = Others(folder, options.dtype)
+        others = Others(folder, options.dtype, options.rerun or tuple(RERUNS))
         for numbers in batches(left, turn=True):
             items = [work(number, known, tokenizer) for number in numbers]
             for row in honest_rows(model, others, items, length):
