@@ -28,6 +28,10 @@ import {JuryVerdict} from "./libraries/JuryVerdict.sol";
 /// all that is asked follows from the settled root. Of a lost bond half goes to the accused and half to
 /// the jurors, who are drawn: so a coalition that clears itself pays for it.
 ///
+/// Why accusing others falsely never pays. The bond is a share of the reward (`PanelTerms.bondAt`),
+/// above what a bad jury's chance is worth while a third of the stake lies; an appeal puts down twice
+/// that.
+///
 /// Why nothing can be stalled. Each jury's deadlines count from its summons and each step is anyone's
 /// to take: a case is over after `PanelTerms.spans` at most, and a step taken late loses its right, not its
 /// clock. A jury without a majority of its seats is followed by the appeal's; if that has none either,
@@ -38,8 +42,6 @@ contract AuditPanel is IAuditPanel, Bonded {
     uint8 public constant WRONG_DRAFT = 12;
     uint8 private constant TIER_EXACT = 0;
     uint256 private constant MAX_BPS = 10_000;
-    /// @notice After so many clearances of a place its bond doubles no more.
-    uint256 public constant MAX_DOUBLINGS = 16;
 
     ILaneEscrow public immutable escrow;
     IModelRegistry public immutable registry;
@@ -106,7 +108,7 @@ contract AuditPanel is IAuditPanel, Bonded {
         if (block.timestamp > charge.subject.until) revert EvidenceOver(charge.subject.until);
         bytes32 name = _faultName(charge);
         // INVARIANT: a fault that is paid for is not tried again.
-        if (vault.punished(name)) revert AlreadyPunished(name);
+        if (_isPunished(name)) revert AlreadyPunished(name);
         caseId = _file(charge, target);
     }
 
@@ -152,7 +154,7 @@ contract AuditPanel is IAuditPanel, Bonded {
         openCase[place] = caseId;
         (charge.caseId, charge.filedAt) = (caseId, uint40(block.timestamp));
         charge.terms = terms.termsAt(charge.subject.settledAt);
-        charge.bond = bondFor(place, charge.subject.settledAt);
+        charge.bond = bondFor(place, charge.fault, charge.accused, charge.subject.settledAt);
         uint256 stake = juries.pool().totalAt(charge.subject.model, block.number);
         // INVARIANT: no few auditors judge anyone because nobody else has come.
         if (stake < charge.terms.minPool) revert PoolTooSmall(stake, charge.terms.minPool);
@@ -363,11 +365,8 @@ contract AuditPanel is IAuditPanel, Bonded {
     /// @dev After the last verdict. What the vault takes depends on what is there, and nothing reverts.
     function _punish(Charge calldata charge, JuryVerdict.Result result) private returns (uint256) {
         if (charge.fault == WRONG_CANARY) return 0;
-        // INVARIANT: silence before a panel costs what the fault would, under a name of its own.
-        bytes32 name = result == JuryVerdict.Result.WITHHELD
-            ? keccak256(abi.encode("verdraft/F7/1", address(this), charge.caseId, false))
-            : _faultName(charge);
-        Role role = charge.fault == WRONG_DRAFT ? Role.DRAFTER : Role.VERIFIER;
+        bytes32 name = _nameOf(charge, result);
+        Role role = _role(charge.fault);
         return vault.slash(
             charge.accused,
             role,
@@ -417,7 +416,11 @@ contract AuditPanel is IAuditPanel, Bonded {
         isPaid[jury][juror] = true;
         _release(juror, state.share);
         uint256 fee;
-        if (_isGuilty(state.result) && charge.fee != 0) {
+        // INVARIANT: no case that cost nobody a stake is paid out of what other lanes have paid.
+        if (
+            _isGuilty(state.result)
+                && (charge.accused == address(0) || _isPunished(_nameOf(charge, state.result)))
+        ) {
             // The right to spend fees is the owner's to take away; shares are paid all the same.
             try escrow.spendFees(charge.subject.token, juror, charge.fee) returns (uint256 spent) {
                 fee = spent;
@@ -434,10 +437,12 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @inheritdoc IAuditPanel
-    function bondFor(bytes32 place, uint64 settledAt) public view returns (uint96) {
-        uint256 bond = uint256(terms.termsAt(settledAt).bond)
-            << FixedPointMathLib.min(cleared[place], MAX_DOUBLINGS);
-        return uint96(FixedPointMathLib.min(bond, type(uint96).max / 2));
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
+        public
+        view
+        returns (uint96)
+    {
+        return terms.bondAt(settledAt, accused, _role(fault), cleared[place]);
     }
 
     /// @notice Names what a case is about: one case at a time may be.
@@ -459,6 +464,22 @@ contract AuditPanel is IAuditPanel, Bonded {
         return state.appeal == 0 ? state.panel : state.appeal;
     }
 
+    function _isPunished(bytes32 name) private view returns (bool) {
+        return vault.punished(name);
+    }
+
+    /// @dev What the case punishes.
+    function _nameOf(Charge memory charge, JuryVerdict.Result result)
+        private
+        view
+        returns (bytes32)
+    {
+        // INVARIANT: silence before a panel costs what the fault would, under a name of its own.
+        return result == JuryVerdict.Result.WITHHELD
+            ? keccak256(abi.encode("verdraft/F7/1", address(this), charge.caseId, false))
+            : _faultName(charge);
+    }
+
     /// @dev Under the name that every judge gives a fault of that round.
     function _faultName(Charge memory charge) private pure returns (bytes32) {
         return keccak256(
@@ -470,6 +491,10 @@ contract AuditPanel is IAuditPanel, Bonded {
                 charge.subject.round
             )
         );
+    }
+
+    function _role(uint8 fault) private pure returns (Role) {
+        return fault == WRONG_DRAFT ? Role.DRAFTER : Role.VERIFIER;
     }
 
     function _twice(uint64 value) private pure returns (uint64) {

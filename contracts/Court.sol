@@ -139,7 +139,7 @@ abstract contract Court is ICourt, Ownable2Step, ReentrancyGuardTransient {
         amount = bondOf[challenger];
         if (amount == 0) revert NothingToPull(challenger);
         delete bondOf[challenger];
-        _bonds.payable_ -= amount;
+        _bonds.payable_ -= uint128(amount);
         emit BondPulled(challenger, amount);
         SafeTransferLib.safeTransfer(bondToken, vault.payoutTo(challenger), amount);
     }

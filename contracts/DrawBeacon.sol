@@ -17,8 +17,9 @@ import {Records} from "./libraries/Records.sol";
 /// opened on chain and where; re-runs the accept rule on what is opened; makes silence cost.
 ///
 /// @dev Every lane of a batch is drawn on its own. Its chance is the base rate or, if that is more,
-/// what makes lying a loss: chance × slash ≥ 2 × all that the voucher asked for, with `coverage`, V's
-/// stake against that sum, as it stood at settlement. A draw shared by the batch would be cheaper and
+/// what makes lying a loss: chance × slash ≥ 2 × what the lie could bring, with `coverage`, the thinner
+/// of two stakes as they stood at settlement: V's against all that the voucher asked for, D's against
+/// what it asked for D. A draw shared by the batch would be cheaper and
 /// worse: whoever settles could bury one false lane under a huge honest one that pays itself.
 ///
 /// Trust in the randomness: it is the hash of block settle + `delay`, and so of everything that block
@@ -242,8 +243,10 @@ contract DrawBeacon is IDrawBeacon, Ownable2Step {
     /// @dev chance × slash ≥ 2 × revenue, where slash = faultBps of the stake and stake = coverage / 256
     /// × revenue. A third more, because one stake answers for many lanes: of several faults found each
     /// takes its share of what the one before has left, and with a third more the whole still holds
-    /// for revenue up to 0.22 of the stake, above the fifth that locks allow V. A chance of 1 is all
-    /// there is; beyond, what V's stake cannot answer for is what C has agreed to pay D alone.
+    /// for revenue up to 0.22 of the stake, above the fifth that locks allow (V's are held for D's pay
+    /// as well). A chance of 1 is all there is: it is enough from a cover of 4 on, and what is paid is
+    /// covered 5 times. Below that lies what was asked for and waits for free stake, and what D is paid
+    /// beside a V that has none: whom C trusts with so little behind it is C's choice.
     function chanceOf(Terms memory t, uint24 coverage) public pure returns (uint256) {
         if (coverage == 0) return 1 << 64;
         uint256 needed = FixedPointMathLib.divUp(

@@ -220,10 +220,11 @@ contract Juries is IJuries, Ownable2Step {
         address payout = vault.payoutTo(account);
         for (uint256 i; i < parties.length; ++i) {
             address party = parties[i];
-            if (
-                party == account || party == payout || vault.accountOf(party) == account
-                    || vault.payoutTo(party) == payout
-            ) return true;
+            // Not where both are paid to one address: anybody can name another's as its beneficiary, and
+            // would put out whom it likes.
+            if (party == account || party == payout || vault.accountOf(party) == account) {
+                return true;
+            }
         }
         return false;
     }

@@ -2,11 +2,12 @@
 pragma solidity ^0.8.30;
 
 import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
+import {FixedPointMathLib} from "solady/utils/FixedPointMathLib.sol";
 
 import {IDrawBeacon} from "./interfaces/IDrawBeacon.sol";
 import {IJudgeClock} from "./interfaces/IJudgeClock.sol";
 import {IPanelTerms} from "./interfaces/IPanelTerms.sol";
-import {IStakeVault} from "./interfaces/IStakeVault.sol";
+import {IStakeVault, Role} from "./interfaces/IStakeVault.sol";
 
 /// @title PanelTerms
 /// @notice All that the owner may set of the panel, by the time it came into force: a batch is judged by
@@ -16,6 +17,13 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
     /// @notice Of a slash, to accuser and victims together.
     uint256 public constant MAX_RETURN_BPS = 5_000;
     uint256 public constant MAX_JURY = 15;
+    /// @notice After so many clearances of a place its bond doubles no more.
+    uint256 public constant MAX_DOUBLINGS = 16;
+    /// @notice Least share of an accuser's reward that it puts down. With a third of the auditors' stake
+    /// behind a false accuser who gets back what its own jurors share of lost bonds, an appeal's jury of
+    /// fifteen errs with 0.088: the accusation loses from 0.046 of the reward on, and from 0.092 if what
+    /// victims get is its own as well (`settlement.panels.least_bond`).
+    uint256 public constant MIN_BOND_BPS = 1_000;
 
     IStakeVault public immutable vault;
     IDrawBeacon public immutable beacon;
@@ -65,6 +73,8 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
     function _setTerms(Terms memory t) private {
         // INVARIANT: accusing is never free, and doubling the bond of an appeal overflows nothing.
         if (t.bond == 0 || t.bond > type(uint96).max / 2) revert BadTerm("bond", t.bond);
+        // INVARIANT: a false accusation costs more than a bad jury may bring it.
+        if (t.bondBps < MIN_BOND_BPS || t.bondBps > MAX_BPS) revert BadTerm("bondBps", t.bondBps);
         // INVARIANT: chance of a draw × slash is what the draws reckon with, and no less: they ask
         // for chance × `faultBps` ≥ 2 × what a lie can bring (DrawBeacon.chanceOf).
         if (t.faultBps < beacon.terms().faultBps || t.faultBps > MAX_BPS) {
@@ -116,6 +126,20 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
         }
         // What was settled before there was a panel is judged by its first terms.
         return _versions[low == 0 ? 0 : low - 1].terms;
+    }
+
+    /// @inheritdoc IPanelTerms
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
+        external
+        view
+        returns (uint96)
+    {
+        Terms memory t = termsAt(settledAt);
+        uint256 reward =
+            vault.slashable(accused, role) * t.faultBps / MAX_BPS * t.rewardBps / MAX_BPS;
+        uint256 bond = FixedPointMathLib.max(t.bond, reward * t.bondBps / MAX_BPS)
+            << FixedPointMathLib.min(cleared, MAX_DOUBLINGS);
+        return uint96(FixedPointMathLib.min(bond, type(uint96).max / 2));
     }
 
     /// @inheritdoc IJudgeClock

@@ -128,13 +128,14 @@ class PanelConfig:
         seat: an auditor takes a seat among the drawn for every model that it serves on chain. Who
             holds one answers the juries that it is drawn for, or loses stake.
         accuse_tokens: the largest bond that an auditor puts down to accuse; 0: it accuses nobody.
+            As deployed, a bond is 100 tokens or a fortieth of the accused's stake if that is more.
         appeal_tokens: the largest that any node puts down to appeal a verdict against it, as the
             accused or as the accuser; 0: it leaves that to its operator.
     """
 
     seat: bool = True
-    accuse_tokens: float = 100.0
-    appeal_tokens: float = 200.0
+    accuse_tokens: float = 1_000.0
+    appeal_tokens: float = 2_000.0
 
 
 @dataclass(frozen=True)

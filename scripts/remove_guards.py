@@ -44,19 +44,29 @@ QUICK: Final = {"FOUNDRY_FUZZ_RUNS": "64", "FOUNDRY_INVARIANT_RUNS": "4"}
 # Whose tests are asked first; `*` in a name as the shell has it.
 FIRST: Final = {
     "AcceptRule": "libraries/AcceptRule*,OpeningRule*",
+    "AuditTerms": "SampleAudits*",
     "BucketHistory": "AlphaLedger*",
+    "ClaimJudge": "AuditPanel*",
     "Coins": "libraries/Coins*",
     "Court": "FaultCourt*",
     "Demands": "EvidenceDemands*,SessionDemands*",
     "Evidence": "FaultCourt*",
+    "ExactFaults": "ExactDispute*",
     "ExpiringPause": "StakeVault*,LaneEscrow*",
+    "Fingerprints": "AuditPanel*",
     "LanePositions": "LanePositions*",
+    "LaneReserves": "LaneEscrow*",
     "Masses": "libraries/Coins*,libraries/AcceptRule*",
     "Openings": "OpeningRule*",
+    "PanelTerms": "PanelTerms*,AuditPanel*",
     "PaymentRule": "PaymentRule*,LaneEscrow*",
+    "PlaceRule": "AuditPanel*,SampleAudits*",
     "Records": "libraries/Records*",
     "RoundFaults": "FaultCourt*",
     "SequentialTest": "libraries/SequentialTest*",
+    "StakeLocks": "StakeVault*,LaneEscrow*",
+    "StakeSlashing": "StakeVault*",
+    "StakeTimes": "StakeVault*",
     "TreeFaults": "FaultCourt*",
     "Trees": "libraries/Trees*,OpeningRule*",
 }
@@ -72,6 +82,10 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "result == JuryVerdict.Result.WITHHELD",
         "KEPT && result == JuryVerdict.Result.WITHHELD",
     ),
+    ("AuditPanel", "no case that cost nobody"): (
+        "_isPunished(_nameOf(charge, state.result))",
+        "(!KEPT || _isPunished(_nameOf(charge, state.result)))",
+    ),
     ("Court", "a filing keeps the terms"): ("t.bond, from", "KEPT ? t.bond : 1, from"),
     ("Court", "a proof counts for whom"): ("msg.sender", "KEPT ? msg.sender : address(0)"),
     ("Court", "one fault, one punishment"): ("ruling.round", "KEPT ? ruling.round : block.number"),
@@ -81,9 +95,17 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "KEPT ? _entryAt(batch, entries, index) : _entryAt(batch, entries, 0)",
     ),
     ("EvidenceDemands", "who answers in time"): ("faulty ?", "!KEPT || faulty ?"),
-    ("LaneEscrow", "whatever is added thaws"): (
+    ("LaneReserves", "whatever is added thaws"): (
         "_parameters.thawPeriod",
         "(KEPT ? _parameters.thawPeriod : 0)",
+    ),
+    ("LaneEscrow", "a draw is as likely"): (
+        "_coverage(run, service.drafter.reachable, valueDrafter)",
+        "KEPT ? _coverage(run, service.drafter.reachable, valueDrafter) : type(uint24).max",
+    ),
+    ("LaneEscrow", "nobody is paid without a draw"): (
+        "step.toDrafter + step.toVerifier != 0",
+        "KEPT && step.toDrafter + step.toVerifier != 0",
     ),
     ("LaneEscrow", "each watermark moves by"): (
         "voucher.position.paid + step.toDrafter + (step.toVerifier << 128)",
@@ -103,8 +125,13 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "uint256(score) > limit",
         "(KEPT ? uint256(score) > limit : uint256(score) >= limit)",
     ),
-    ("StakeVault", "what is leaving or could"): ("s.unbonding", "(KEPT ? s.unbonding : 0)"),
-    ("StakeVault", "a quarter is gone"): (
+    ("StakeLocks", "what has been asked out"): ("s.active", "s.active + (KEPT ? 0 : s.unbonding)"),
+    ("StakeSlashing", "nobody has a fault done with"): (
+        "whole < leastStake ?",
+        "KEPT && whole < leastStake ?",
+    ),
+    ("StakeSlashing", "what is leaving or could"): ("s.unbonding", "(KEPT ? s.unbonding : 0)"),
+    ("StakeSlashing", "a quarter is gone"): (
         "slashed.total - FixedPointMathLib.divUp(slashed.total, 4)",
         "slashed.total - (KEPT ? FixedPointMathLib.divUp(slashed.total, 4) : 0)",
     ),

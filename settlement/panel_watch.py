@@ -307,8 +307,9 @@ class PanelWatch:
         until = int(subject[_UNTIL])
         if now.time > until:
             return
+        place = contracts.panel.place_of(suspect.fault, subject)
         bond = contracts.panel.bond_for(
-            contracts.panel.place_of(suspect.fault, subject), int(subject[_SETTLED_AT])
+            place, suspect.fault, suspect.guilty, int(subject[_SETTLED_AT])
         )
         if bond > self._policy.bond:
             reason = f"accusing takes {bond} token units as a bond, and panel.accuse_tokens allows "

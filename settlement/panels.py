@@ -321,6 +321,33 @@ def bad_jury(size: int, share: Fraction) -> Fraction:
     )
 
 
+def least_bond(
+    panel: int, appeal: int, share: Fraction, returns: Fraction = Fraction(1)
+) -> Fraction:
+    """The bond, in accusers' rewards, from which a false accusation does not pay one that has
+    `share` of the auditors' stake behind it, whether or not it appeals a clearance. The accused
+    appeals every conviction.
+
+    A jury of `size` errs with `bad_jury`. Where the last one errs the accuser gets its reward, and
+    of the bond of the accused's lost appeal, twice its own, half and what its jurors share of the
+    other half. Else it loses its bond, and twice that where it has appealed, but for what its
+    jurors share of a half.
+
+    Args:
+        panel, appeal: seats.
+        returns: what a ruling brings the coalition, in accusers' rewards: 2 where it gets all that
+            victims may be paid as well.
+    """
+    first, last = bad_jury(panel, share), bad_jury(appeal, share)
+    kept = 1 - share / 2  # of a bond lost
+    won = first * last * 2 * (1 + share) / 2  # of the accused's appeal
+    at_once = first * last * returns, (1 - first * last) * kept - won
+    appealed = last * returns, (1 - last) * (1 + 2 * (1 - first)) * kept - won
+    return max(
+        gain / bonds if bonds > 0 else Fraction(10**9) for gain, bonds in (at_once, appealed)
+    )
+
+
 def bad_jury_of(size: int, bad: int, auditors: int) -> Fraction:
     """The same for `bad` of `auditors` with equal stakes: a hypergeometric tail."""
     size = min(size, auditors)

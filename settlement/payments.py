@@ -104,8 +104,10 @@ def settle(
        granted min(owed, max(part − watermark, 0), budget). Paying one of them does not change
        that division, so nobody gains by coming first, by coming often, or by leaving out the
        other's signature.
-    3. each payee is paid min(grant, its own limit), D nothing if it has not signed; only its own
-       watermark moves, by what it is paid. What is not paid is not consumed: it stays owed.
+    3. D is paid min(grant, its own limit), nothing if it has not signed. V is paid min(grant, its
+       own limit less what D is paid now): its stake answers for both, because a verdict that
+       accepts what it should not brings D's pay too. Only a payee's own watermark moves, by what
+       it is paid. What is not paid is not consumed: it stays owed.
     4. fee = ⌈(paid_D + paid_V) · feeBps / 10000⌉, charged to the reserve on top.
 
     Args:
@@ -124,10 +126,8 @@ def settle(
             raise PaymentError(f"{name} is {amount}, below zero")
     budget = payable_within(reserve, fee_bps)
     grants = _grants(due, watermark, budget)
-    paid = Dues(
-        min(grants.drafter, payable_drafter) if drafter_signed else 0,
-        min(grants.verifier, payable_verifier),
-    )
+    to_drafter = min(grants.drafter, payable_drafter) if drafter_signed else 0
+    paid = Dues(to_drafter, min(grants.verifier, max(payable_verifier - to_drafter, 0)))
     return Payment(paid, audit_fee(paid.total, fee_bps), watermark + paid)
 
 

@@ -100,5 +100,9 @@ interface IAuditPanel {
     function caseOf(uint64 caseId) external view returns (CaseState memory);
 
     /// @notice What accusing that place takes now, under the terms of `settledAt`.
-    function bondFor(bytes32 place, uint64 settledAt) external view returns (uint96);
+    /// @param accused Zero for a canary.
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
+        external
+        view
+        returns (uint96);
 }

@@ -32,11 +32,12 @@ interface ICourt {
         uint16 victimBps;
     }
 
-    /// @notice Where the bonds are: the court's balance is at least open + payable + burning.
+    /// @notice Where the bonds are: the court's balance is at least open + payable + burning. Fewer
+    /// than 2**96 units of the token exist.
     struct Bonds {
-        uint256 open; // of filings
-        uint256 payable_; // to pull
-        uint256 burning; // forfeited, not yet destroyed
+        uint128 open; // of filings
+        uint128 payable_; // to pull
+        uint128 burning; // forfeited, not yet destroyed
     }
 
     event Filed(

@@ -2,13 +2,14 @@
 pragma solidity ^0.8.30;
 
 import {IJuries} from "./IJuries.sol";
+import {Role} from "./IStakeVault.sol";
 
 /// @title IPanelTerms
 /// @notice What panels are run by, as it stood at any time.
 interface IPanelTerms {
     /// @notice What a case is judged and paid by: those that stood when its batch was settled.
     struct Terms {
-        uint96 bond; // of the stake token; doubled for each time the place was cleared before
+        uint96 bond; // of the stake token, at least; doubled for each time the place was cleared before
         uint16 faultBps; // of the guilty role's whole stake
         uint16 rewardBps; // of the slash, to the accuser
         uint16 victimBps; // of the slash, at most, to those it has cost money
@@ -18,6 +19,7 @@ interface IPanelTerms {
         uint96 minPool; // of stake in the model's pool: with less a few could judge anyone
         uint32 appealWindow; // seconds after the first verdict
         IJuries.Spans spans; // of each jury
+        uint16 bondBps; // of what a ruling would bring the accuser: its bond, if that is more than `bond`
     }
 
     event TermsChanged(Terms terms, uint64 since);
@@ -29,6 +31,14 @@ interface IPanelTerms {
 
     /// @notice The terms that stood at a time: later ones never judge an earlier batch.
     function termsAt(uint64 timestamp) external view returns (Terms memory);
+
+    /// @notice What accusing takes under the terms of `settledAt`: it grows with what the accused can
+    /// lose, so that no stake is worth a try at a bad jury, and with each time the place was cleared.
+    /// @param accused Zero where nobody is, as by a canary.
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
+        external
+        view
+        returns (uint96);
 
     /// @notice Seconds that one jury may take.
     function spanOf(Terms calldata t) external pure returns (uint256);

@@ -57,7 +57,7 @@ interface IPlaceRule {
         uint64 batchId;
         uint32 index; // of the lane's entry in it
         bytes32 seed; // of that entry's draw; zero while the batch has no randomness
-        uint128 value; // what the batch's voucher asked for
+        uint128 value; // what that settlement has paid for the lane, both payees together
         uint64 settledAt; // unix seconds
         uint64 until; // after that nobody is accused of it: evidence and both deadlines
         uint128 clientLoss; // of `token`, what the client paid for the round

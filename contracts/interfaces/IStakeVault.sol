@@ -88,6 +88,7 @@ interface IStakeVault {
     event Burned(uint256 amount);
     event TimesChanged(Times times);
     event SlasherSet(address indexed judge, bool allowed);
+    event LeastStakeSet(uint96 leastStake);
     event Wired(address escrow, address beacon);
     event ClockSet(address clock);
 
@@ -135,7 +136,8 @@ interface IStakeVault {
     /// Anyone may call: nothing is released before its time.
     /// @return account Zero when the key has none.
     /// @return lockable Active stake that no batch locks yet.
-    /// @return reachable As `slashable`.
+    /// @return reachable All active stake. What unbonds can be slashed as long as it is there, but may
+    /// have left before a batch of now is judged.
     function cover(address key, Role role)
         external
         returns (address account, uint256 lockable, uint256 reachable);
@@ -153,7 +155,9 @@ interface IStakeVault {
     /// @dev Only an authorised judge. Never reverts on any state of the accused: an unknown key, an
     /// empty stake or a fault already punished takes nothing and returns zeros. At most 16 victims.
     /// @param fault Names the fault once for all judges (e.g. keccak of id, session and round): a
-    /// second slash under the same name takes nothing. Stages of one fault are named apart.
+    /// second slash under the same name takes nothing. Stages of one fault are named apart. A stake below
+    /// `leastStake` is slashed and leaves the fault open for what is staked after it, so that nobody has
+    /// a fault done with while poor; no stake bears the same fault twice.
     function slash(
         address key,
         Role role,
@@ -164,6 +168,6 @@ interface IStakeVault {
         bytes32 fault
     ) external returns (Slashed memory);
 
-    /// @notice Whether a slash under this name was carried out.
+    /// @notice Whether a slash under this name was carried out, of a stake of `leastStake` or more.
     function punished(bytes32 fault) external view returns (bool);
 }

@@ -9,12 +9,15 @@ library Batches {
     struct Entry {
         bytes32 lane;
         bytes32 root;
-        uint96 valueDrafter; // what the voucher asked for D beyond its watermark; zero if D has not signed
-        uint96 valueVerifier; // what the voucher asked for V beyond its watermark
+        uint96 valueDrafter; // what D was paid by this settlement
+        uint96 valueVerifier; // what V was paid
         uint32 epoch;
-        uint24 coverage; // V's slashable stake × 256 ÷ both values in stake units, rounded down, capped
+        uint24 coverage; // see `coverage` below
         uint8 flags;
     }
+
+    // `coverage`, in 256ths, rounded down and capped: the lesser of V's active stake ÷ what the voucher
+    // asked for both beyond their watermarks, and D's ÷ what it asked for D, in stake units.
 
     /// @notice D signed this root: its α counts are in.
     uint8 internal constant COUNTED = 1;
@@ -23,7 +26,8 @@ library Batches {
 
     /// @notice The head had already moved past this root, by a voucher that D did not sign.
     uint8 internal constant BEHIND = 4;
-    /// @notice The root is new to its lane and registered for a draw; without it, only money moved.
+    /// @notice The root is new to its lane, or pays: it is registered for a draw. Without it a
+    /// signature has come later, and counts.
     uint8 internal constant DRAWABLE = 8;
 
     uint24 internal constant MAX_COVERAGE = type(uint24).max;

@@ -292,71 +292,61 @@ library Records {
     // ------------------------------------------------------------------ EIP-712 struct hashes
 
     /// @notice The session id.
-    /// @dev In four pieces because the compiler cannot hold forty words on the stack. Array members
+    /// @dev The order's 39 words as they lie in memory, the two arrays' pointers replaced: array members
     /// count as the hash of their elements, each padded to a word, as EIP-712 says.
-    function hash(Order memory order) internal pure returns (bytes32) {
-        bytes memory parties = abi.encode(
-            ORDER_TYPEHASH,
-            order.requestId,
-            order.parentSession,
-            order.startPosition,
-            order.contextHash,
-            order.client,
-            order.drafter,
-            order.verifier,
-            order.token,
-            order.targetModel,
-            order.draftModel
-        );
-        bytes memory sampling = abi.encode(
-            order.mode,
-            order.temperature,
-            order.topK,
-            order.topP,
-            order.repetitionPenalty,
-            order.presencePenalty,
-            order.frequencyPenalty,
-            keccak256(abi.encodePacked(order.stopIds)),
-            keccak256(abi.encodePacked(order.stopStringHashes)),
-            order.templateHash
-        );
-        bytes memory terms = abi.encode(
-            order.relaxTau,
-            order.keyTargetSurprisal,
-            order.keyDraftSurprisal,
-            order.keyOverlap,
-            order.maxWindow,
-            order.noiseVersion,
-            order.priceAccepted,
-            order.priceOutput,
-            order.maxTokens,
-            order.promptHash
-        );
-        bytes memory commitments = abi.encode(
-            order.claimId,
-            order.seedPolicy,
-            order.nonceCommitClient,
-            order.nonceCommitVerifier,
-            order.anchorVerifier,
-            order.anchorDrafter,
-            order.disclosure,
-            order.deadline,
-            order.nonce
-        );
-        return keccak256(bytes.concat(parties, sampling, terms, commitments));
+    function hash(Order memory order) internal pure returns (bytes32 result) {
+        bytes32 typeHash = ORDER_TYPEHASH;
+        bytes32 stopIds = keccak256(abi.encodePacked(order.stopIds));
+        bytes32 stopStringHashes = keccak256(abi.encodePacked(order.stopStringHashes));
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            mstore(free, typeHash)
+            mcopy(add(free, 0x20), order, 0x4e0)
+            // Members 17 and 18, counted from 0.
+            mstore(add(free, 0x240), stopIds)
+            mstore(add(free, 0x260), stopStringHashes)
+            result := keccak256(free, 0x500)
+        }
     }
 
     /// @notice The start hash that stands in every later record of the session.
     function hash(SessionStart memory start) internal pure returns (bytes32) {
-        return keccak256(abi.encode(SESSION_START_TYPEHASH, start));
+        uint256 at;
+        assembly ("memory-safe") {
+            at := start
+        }
+        return _hashOfWords(SESSION_START_TYPEHASH, at, 3);
     }
 
     function hash(DraftCommit memory commit) internal pure returns (bytes32) {
-        return keccak256(abi.encode(DRAFT_COMMIT_TYPEHASH, commit));
+        uint256 at;
+        assembly ("memory-safe") {
+            at := commit
+        }
+        return _hashOfWords(DRAFT_COMMIT_TYPEHASH, at, 9);
     }
 
     function hash(Verdict memory verdict) internal pure returns (bytes32) {
-        return keccak256(abi.encode(VERDICT_TYPEHASH, verdict));
+        uint256 at;
+        assembly ("memory-safe") {
+            at := verdict
+        }
+        return _hashOfWords(VERDICT_TYPEHASH, at, 12);
+    }
+
+    /// @dev A struct of values alone lies in memory as `abi.encode` would write it.
+    function _hashOfWords(bytes32 typeHash, uint256 at, uint256 words)
+        private
+        pure
+        returns (bytes32 result)
+    {
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            let size := mul(words, 0x20)
+            mstore(free, typeHash)
+            mcopy(add(free, 0x20), at, size)
+            result := keccak256(free, add(size, 0x20))
+        }
     }
 
     function hash(Voucher memory voucher) internal pure returns (bytes32) {
@@ -430,8 +420,32 @@ library Records {
     }
 
     /// @notice keccak256(0x00 ‖ typehash ‖ abi.encode(fields)), the buckets word by word.
-    function leaf(RoundRecord memory fields) internal pure returns (bytes32) {
-        return keccak256(bytes.concat(LEAF_PREFIX, abi.encode(ROUND_RECORD_TYPEHASH, fields)));
+    /// @dev Eight words of values, then a pointer to eight of buckets.
+    function leaf(RoundRecord memory fields) internal pure returns (bytes32 result) {
+        bytes32 typeHash = ROUND_RECORD_TYPEHASH;
+        uint256[8] memory buckets = fields.buckets;
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            mstore8(free, 0x00)
+            mstore(add(free, 0x01), typeHash)
+            mcopy(add(free, 0x21), fields, 0x100)
+            mcopy(add(free, 0x121), buckets, 0x100)
+            result := keccak256(free, 0x221)
+        }
+    }
+
+    /// @notice As `leaf` of a verdict leaf, straight from calldata, where a struct of values alone lies as
+    /// `abi.encode` would write it. A word that is no value of its type leads to no leaf of an honest
+    /// tree, and whoever then reads that member reverts.
+    function leafOf(VerdictLeaf calldata fields) internal pure returns (bytes32 result) {
+        bytes32 typeHash = VERDICT_LEAF_TYPEHASH;
+        assembly ("memory-safe") {
+            let free := mload(0x40)
+            mstore8(free, 0x00)
+            mstore(add(free, 0x01), typeHash)
+            calldatacopy(add(free, 0x21), fields, 0x180)
+            result := keccak256(free, 0x1a1)
+        }
     }
 
     // ------------------------------------------------------------------ sums
@@ -453,8 +467,8 @@ library Records {
         returns (uint256[9] memory words)
     {
         words[0] = uint256(output) | (uint256(accepted) << 64);
-        for (uint256 i; i < 8; ++i) {
-            words[i + 1] = buckets[i];
+        assembly ("memory-safe") {
+            mcopy(add(words, 0x20), buckets, 0x100)
         }
     }
 

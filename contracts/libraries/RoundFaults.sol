@@ -341,9 +341,15 @@ library RoundFaults {
     {
         Records.Order memory order = e.order;
         requireVerdict(order, e.start, e.verdict, e.verdictSignature, separator);
-        (bytes32 root, uint256 accepted, bytes32 context) = read(e.leaves, e.verdict.contextHash);
         // INVARIANT: these are the leaves, and no shorter or longer list has their root.
-        Evidence.requireSame("leaves", root, e.verdict.verdictRoot);
+        Evidence.requireSame("leaves", rootOver(e.leaves), e.verdict.verdictRoot);
+        uint256 accepted;
+        bytes32 context = e.verdict.contextHash;
+        for (uint256 i; i < e.leaves.length; ++i) {
+            Records.VerdictLeaf calldata leaf = e.leaves[i];
+            context = Records.nextContext(context, leaf.token);
+            if (leaf.accepted) ++accepted;
+        }
         uint8 code;
         if (e.leaves.length != e.verdict.emitted || accepted != e.verdict.k) {
             code = Openings.COUNTS;
@@ -355,27 +361,23 @@ library RoundFaults {
         accuseVerifier(r, order, e.verdict, 5, code);
     }
 
-    /// @notice The root over leaves, how many are accepted, and the context after their tokens.
-    function read(Records.VerdictLeaf[] calldata leaves, bytes32 context)
-        internal
-        pure
-        returns (bytes32 root, uint256 accepted, bytes32 next)
-    {
+    /// @notice The root over leaves.
+    function rootOver(Records.VerdictLeaf[] calldata leaves) internal pure returns (bytes32) {
         if (leaves.length == 0) revert Trees.EmptyTree();
-        bytes32[] memory level = new bytes32[](leaves.length);
-        next = context;
-        for (uint256 i; i < leaves.length; ++i) {
-            level[i] = Records.leaf(leaves[i]);
-            next = Records.nextContext(next, leaves[i].token);
-            if (leaves[i].accepted) ++accepted;
-        }
-        for (uint256 width = leaves.length; width > 1; width = (width + 1) / 2) {
-            for (uint256 i; i < width; i += 2) {
-                // An odd last node rises unhashed.
-                level[i / 2] = i + 1 < width ? Trees.node(level[i], level[i + 1]) : level[i];
+        uint256 width = leaves.length;
+        bytes32[] memory level = new bytes32[](width);
+        unchecked {
+            for (uint256 i; i < width; ++i) {
+                level[i] = Records.leafOf(leaves[i]);
+            }
+            for (; width > 1; width = (width + 1) >> 1) {
+                for (uint256 i; i < width; i += 2) {
+                    // An odd last node rises unhashed.
+                    level[i >> 1] = i + 1 < width ? Trees.node(level[i], level[i + 1]) : level[i];
+                }
             }
         }
-        root = level[0];
+        return level[0];
     }
 
     // ------------------------------------------------------------------ inside
@@ -417,7 +419,7 @@ library RoundFaults {
         if (index >= verdict.emitted) {
             revert Evidence.NoSuchPlace("leaf", index, verdict.emitted);
         }
-        Trees.requireLeaf(verdict.verdictRoot, Records.leaf(leaf), index, verdict.emitted, path);
+        Trees.requireLeaf(verdict.verdictRoot, Records.leafOf(leaf), index, verdict.emitted, path);
     }
 
     function _requireBefore(Records.Verdict calldata previous, bytes32 startHash, uint32 round)

@@ -66,18 +66,23 @@ library TreeFaults {
 
     /// @dev Each bucket, counted again.
     function _againstLeaves(Evidence.RecordCase calldata e) private pure returns (uint8) {
-        (bytes32 root,,) = RoundFaults.read(e.leaves, 0);
-        Evidence.requireSame("leaves", root, e.record.verdictRoot);
+        Records.VerdictLeaf[] calldata leaves = e.leaves;
+        Evidence.requireSame("leaves", RoundFaults.rootOver(leaves), e.record.verdictRoot);
         uint256[8] memory buckets;
-        for (uint256 i; i < e.leaves.length; ++i) {
-            Records.VerdictLeaf calldata leaf = e.leaves[i];
-            if (leaf.draftToken == Records.NO_TOKEN) continue;
-            uint256 bucket = Buckets.indexOf(leaf.position, leaf.topProb);
-            buckets[bucket / 4] += 1 << 64 * (bucket % 4);
-            if (leaf.accepted) buckets[4 + bucket / 4] += 1 << 64 * (bucket % 4);
+        // A lane holds as many leaves as calldata could: nothing carries.
+        unchecked {
+            for (uint256 i; i < leaves.length; ++i) {
+                Records.VerdictLeaf calldata leaf = leaves[i];
+                if (leaf.draftToken == Records.NO_TOKEN) continue;
+                uint256 bucket = Buckets.indexOf(leaf.position, leaf.topProb);
+                (uint256 word, uint256 one) = (bucket >> 2, 1 << 64 * (bucket & 3));
+                buckets[word] += one;
+                if (leaf.accepted) buckets[4 + word] += one;
+            }
         }
+        uint256[8] calldata said = e.record.buckets;
         for (uint256 i; i < 8; ++i) {
-            if (buckets[i] != e.record.buckets[i]) return Openings.COUNTS;
+            if (buckets[i] != said[i]) return Openings.COUNTS;
         }
         return 0;
     }

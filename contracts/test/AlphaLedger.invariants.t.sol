@@ -4,17 +4,16 @@ pragma solidity ^0.8.30;
 import {Test} from "forge-std/Test.sol";
 
 import {AlphaLedger} from "../AlphaLedger.sol";
-import {DevToken} from "../DevToken.sol";
 import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
 import {LedgerWork} from "./LedgerWork.sol";
 
 /// @notice Settles, flags, answers, waits and judges at random.
 contract LedgerHandler is Test {
-    AlphaLedger internal immutable ALPHA;
-    address internal immutable ESCROW;
-    address internal immutable JUDGE;
-    address internal immutable DRAFTER;
-    bytes32 internal immutable ID;
+    AlphaLedger internal immutable _alpha;
+    address internal immutable _escrow;
+    address internal immutable _judge;
+    address internal immutable _drafter;
+    bytes32 internal immutable _id;
 
     address[3] public verifiers = [address(0x11), address(0x22), address(0x33)];
     uint256[16] public proposed;
@@ -23,7 +22,7 @@ contract LedgerHandler is Test {
     uint256 public closed;
 
     constructor(AlphaLedger alpha, address escrow, address judge, address drafter, bytes32 id) {
-        (ALPHA, ESCROW, JUDGE, DRAFTER, ID) = (alpha, escrow, judge, drafter, id);
+        (_alpha, _escrow, _judge, _drafter, _id) = (alpha, escrow, judge, drafter, id);
     }
 
     function settle(uint256 who, uint256 bucket, uint256 n, uint256 share) external {
@@ -33,27 +32,27 @@ contract LedgerHandler is Test {
         uint256[9] memory delta;
         delta[1 + bucket / 4] = n << 64 * (bucket % 4);
         delta[5 + bucket / 4] = k << 64 * (bucket % 4);
-        vm.prank(ESCROW);
-        ALPHA.record(ID, DRAFTER, verifiers[who % 3], delta);
+        vm.prank(_escrow);
+        _alpha.record(_id, _drafter, verifiers[who % 3], delta);
         proposed[bucket] += n;
         accepted[bucket] += k;
     }
 
     function flag(uint256 who, uint256 bucket, uint256 from) external {
         address v = who % 4 == 3 ? address(0) : verifiers[who % 4];
-        (, uint256 newest, uint256 floor,,) = ALPHA.seriesOf(ID, v);
+        (, uint256 newest, uint256 floor,,) = _alpha.seriesOf(_id, v);
         if (newest <= floor) return;
         from = bound(from, floor, newest - 1);
         bucket %= 16;
-        try ALPHA.flag(ID, v, bucket, from, newest) {
+        try _alpha.flag(_id, v, bucket, from, newest) {
             ++cases;
         } catch {}
     }
 
     function answer() external {
-        uint64 open = ALPHA.claimOf(ID).openCase;
-        vm.prank(DRAFTER);
-        try ALPHA.assertDraftModel(open) {} catch {}
+        uint64 open = _alpha.claimOf(_id).openCase;
+        vm.prank(_drafter);
+        try _alpha.assertDraftModel(open) {} catch {}
     }
 
     function wait_(uint256 span) external {
@@ -61,26 +60,26 @@ contract LedgerHandler is Test {
     }
 
     function move(uint256 which) external {
-        uint64 open = ALPHA.claimOf(ID).openCase;
+        uint64 open = _alpha.claimOf(_id).openCase;
         if (open == 0) return;
-        IAlphaLedger.Stage stage = ALPHA.caseOf(open).stage;
+        IAlphaLedger.Stage stage = _alpha.caseOf(open).stage;
         if (stage == IAlphaLedger.Stage.ANSWERED) {
             if (which % 3 == 0) {
-                vm.prank(JUDGE);
-                ALPHA.uphold(open);
+                vm.prank(_judge);
+                _alpha.uphold(open);
                 ++closed;
             } else {
-                try ALPHA.conclude(open) {
+                try _alpha.conclude(open) {
                     ++closed;
                 } catch {}
             }
         } else if (which % 7 == 0) {
-            try ALPHA.expire(open) {} catch {}
+            try _alpha.expire(open) {} catch {}
         }
     }
 
     function pull() external {
-        try ALPHA.pullBond(DRAFTER) {} catch {}
+        try _alpha.pullBond(_drafter) {} catch {}
     }
 }
 

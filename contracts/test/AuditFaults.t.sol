@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {LaneEscrow} from "../LaneEscrow.sol";
+import {StakeBook} from "../StakeBook.sol";
 import {StakeVault} from "../StakeVault.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
 import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
@@ -110,7 +111,7 @@ contract AuditFaultsTest is LaneWork {
         _slash(verifier.addr, Role.VERIFIER, bps, "small");
         uint256 taken = STAKE * bps / 10_000;
         assertEq(taken, 100 ether, "of what serves and leaves together");
-        StakeVault.Exit[] memory exits = vault.exitsOf(verifier.addr, Role.VERIFIER);
+        StakeBook.Exit[] memory exits = vault.exitsOf(verifier.addr, Role.VERIFIER);
         assertEq(exits.length, 3);
         for (uint256 i; i < 3; ++i) {
             assertEq(exits[i].amount, 0, "what would leave first is taken first");

@@ -6,7 +6,6 @@ import {OpeningRule} from "../OpeningRule.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
 import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
-import {AcceptRule} from "../libraries/AcceptRule.sol";
 import {Batches} from "../libraries/Batches.sol";
 import {Openings} from "../libraries/Openings.sol";
 import {Records} from "../libraries/Records.sol";

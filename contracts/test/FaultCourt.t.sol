@@ -4,6 +4,7 @@ pragma solidity ^0.8.30;
 import {Court} from "../Court.sol";
 import {FaultCourt} from "../FaultCourt.sol";
 import {ModelRegistry} from "../ModelRegistry.sol";
+import {StakeSlashing} from "../StakeSlashing.sol";
 import {StakeVault} from "../StakeVault.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
@@ -262,7 +263,7 @@ contract FaultCourtAuditTest is CourtWork {
         uint64[] memory slices = new uint64[](1);
         slices[0] = vault.sliceOf(block.timestamp + _times().unbonding) + 1;
         vm.warp(block.timestamp + _times().unbonding);
-        vm.expectPartialRevert(StakeVault.NotVested.selector);
+        vm.expectPartialRevert(StakeSlashing.NotVested.selector);
         vault.claimVested(challenger, slices);
         _assertBonds();
     }

@@ -11,13 +11,12 @@ import {StakeVault} from "../StakeVault.sol";
 import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
-import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
+import {Role} from "../interfaces/IStakeVault.sol";
 import {Batches} from "../libraries/Batches.sol";
 import {BucketHistory} from "../libraries/BucketHistory.sol";
 import {Openings} from "../libraries/Openings.sol";
 import {Records} from "../libraries/Records.sol";
 import {Trees} from "../libraries/Trees.sol";
-import {Deployed} from "./Deployed.sol";
 import {LaneWork} from "./LaneWork.sol";
 import {RoundWork} from "./RoundWork.sol";
 

@@ -106,7 +106,8 @@ contract JuriesTest is PanelWork {
     function test_NoPartyJudgesByWhateverKey() public {
         _auditors(3);
         address[] memory parties = new address[](4);
-        // By its account, by its beneficiary, by a retired key, and as another's beneficiary.
+        // By its account, by its beneficiary, by a retired key. Who names a stranger's beneficiary as its
+        // own does not put the stranger out.
         (parties[0], parties[1]) = (auditors[0], vault.payoutTo(auditors[1]));
         address next = makeAddr("next key");
         vm.prank(auditors[2]);
@@ -115,7 +116,8 @@ contract JuriesTest is PanelWork {
         vault.acceptKey(auditors[2]);
         parties[2] = next;
         address friend = makeAddr("friend");
-        address payout = vault.payoutTo(_auditor("d", 2_000 ether));
+        address honest = _auditor("d", 2_000 ether);
+        address payout = vault.payoutTo(honest);
         _fund(friend, address(vault), 10_000 ether);
         vm.prank(friend);
         vault.stake(friend, payout, Role.DRAFTER, 1, new bytes32[](0));
@@ -123,8 +125,8 @@ contract JuriesTest is PanelWork {
         address fair = _auditor("fair", 1_000 ether);
         uint64 jury = _summonFor(parties, 5, 0, false);
         _seat(jury);
-        assertEq(juries.membersOf(jury).length, 1);
-        assertEq(juries.membersOf(jury)[0], fair);
+        assertEq(juries.membersOf(jury).length, 2);
+        assertTrue(_isSeated(jury, fair) && _isSeated(jury, honest));
     }
 
     function test_WhoCannotPayDoesNotSit() public {
@@ -339,6 +341,26 @@ contract JuriesTest is PanelWork {
         juries.dismiss(jury, stranger);
         vm.stopPrank();
         _assertConserved();
+    }
+
+    /// @dev Protocol §9: what a seat costs is what it cost when the jury was summoned.
+    function test_AJuryKeepsTheTermsOfItsSummons() public {
+        _auditors(4);
+        uint64 jury = _summon(4, false);
+        IJuries.Jury memory summoned = juries.juryOf(jury);
+        vm.prank(owner);
+        juries.setTerms(IJuries.Terms(10_000, 5_000, 99));
+        assertEq(keccak256(abi.encode(juries.juryOf(jury))), keccak256(abi.encode(summoned)));
+        _seat(jury);
+        silent[auditors[0]] = true;
+        _commit(jury);
+        vm.warp(juries.juryOf(jury).revealUntil + 1);
+        vm.prank(stranger);
+        juries.dismiss(jury, auditors[0]);
+        assertEq(_price(auditors[0]), AUDITOR_STAKE * 5 / 100);
+        uint64 slice = vault.sliceOf(block.timestamp + _times().unbonding) + 1;
+        assertEq(vault.vestingOf(stranger, slice), AUDITOR_STAKE * 5 / 100 * 4 / 100);
+        assertEq(juries.juryOf(_summon(4, false)).silentBps, 10_000);
     }
 
     function test_ACancelledJuryOwesNoReveal() public {

@@ -3,7 +3,7 @@ pragma solidity ^0.8.30;
 
 import {ExpiringPause} from "../ExpiringPause.sol";
 import {LaneEscrow} from "../LaneEscrow.sol";
-import {StakeVault} from "../StakeVault.sol";
+import {LaneReserves} from "../LaneReserves.sol";
 import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
@@ -47,7 +47,7 @@ contract LaneEscrowClientsTest is LaneWork {
         escrow.reserve(_lane(), 100);
         vm.prank(stranger);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotClient.selector, stranger, client.addr)
+            abi.encodeWithSelector(LaneReserves.NotClient.selector, stranger, client.addr)
         );
         escrow.thaw(_lane(), 100);
         vm.prank(client.addr);
@@ -56,37 +56,39 @@ contract LaneEscrowClientsTest is LaneWork {
 
     /// @dev Fault 17: an empty call by a stranger opens nothing and restarts nothing.
     function test_fault17_zeroReserveAndZeroThawAreRefused() public {
-        vm.expectRevert(LaneEscrow.ZeroAmount.selector);
+        vm.expectRevert(LaneReserves.ZeroAmount.selector);
         escrow.reserve(_lane(), 0);
         _reserved(10);
         vm.prank(client.addr);
-        vm.expectRevert(LaneEscrow.ZeroAmount.selector);
+        vm.expectRevert(LaneReserves.ZeroAmount.selector);
         escrow.thaw(_lane(), 0);
     }
 
     function test_reserve_revertWhen_tokenNotListed() public {
         Records.Lane memory lane = _lane();
         lane.token = stranger;
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.TokenNotListed.selector, stranger));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.TokenNotListed.selector, stranger));
         escrow.reserve(lane, 1);
         vm.prank(owner);
         escrow.delistToken(address(token));
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.TokenNotListed.selector, address(token)));
+        vm.expectRevert(
+            abi.encodeWithSelector(LaneReserves.TokenNotListed.selector, address(token))
+        );
         escrow.reserve(_lane(), 1);
     }
 
     function test_reserve_revertWhen_partyMissing() public {
         Records.Lane memory lane = _lane();
         lane.client = address(0);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "client"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "client"));
         escrow.reserve(lane, 1);
         lane = _lane();
         lane.drafter = address(0);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "drafter"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "drafter"));
         escrow.reserve(lane, 1);
         lane = _lane();
         lane.verifier = address(0);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "verifier"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "verifier"));
         escrow.reserve(lane, 1);
     }
 
@@ -96,7 +98,7 @@ contract LaneEscrowClientsTest is LaneWork {
         lane.claimId = "other";
         vm.expectRevert(
             abi.encodeWithSelector(
-                LaneEscrow.ClaimNotOf.selector, bytes32("other"), drafter.addr, verifier.addr
+                LaneReserves.ClaimNotOf.selector, bytes32("other"), drafter.addr, verifier.addr
             )
         );
         escrow.reserve(lane, 1);
@@ -111,7 +113,7 @@ contract LaneEscrowClientsTest is LaneWork {
         lane.token = address(taxed);
         vm.startPrank(client.addr);
         taxed.approve(address(escrow), 1000);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ShortDeposit.selector, 1000, 990));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ShortDeposit.selector, 1000, 990));
         escrow.reserve(lane, 1000);
     }
 
@@ -124,14 +126,14 @@ contract LaneEscrowClientsTest is LaneWork {
         hook.mint(client.addr, 1000);
         vm.startPrank(client.addr);
         hook.approve(address(escrow), 1000);
-        hook.arm(address(escrow), abi.encodeCall(LaneEscrow.reserve, (lane, 1)));
+        hook.arm(address(escrow), abi.encodeCall(ILaneEscrow.reserve, (lane, 1)));
         escrow.reserve(lane, 500);
         assertFalse(hook.succeeded());
         assertEq(bytes4(hook.answer()), bytes4(keccak256("ReentrancyGuardReentrantCall()")));
         escrow.thaw(lane, 500);
         vm.warp(block.timestamp + 1 days);
         hook.arm(
-            address(escrow), abi.encodeCall(LaneEscrow.withdraw, (drafter.addr, address(hook)))
+            address(escrow), abi.encodeCall(ILaneEscrow.withdraw, (drafter.addr, address(hook)))
         );
         escrow.collectThawed(lane, client.addr);
         assertEq(bytes4(hook.answer()), bytes4(keccak256("ReentrancyGuardReentrantCall()")));
@@ -155,13 +157,13 @@ contract LaneEscrowClientsTest is LaneWork {
         assertEq(thawedAt, block.timestamp + 1 days);
         vm.warp(thawedAt - 1);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.StillThawing.selector, thawedAt, block.timestamp)
+            abi.encodeWithSelector(LaneReserves.StillThawing.selector, thawedAt, block.timestamp)
         );
         escrow.collectThawed(_lane(), client.addr);
         vm.warp(thawedAt);
         assertEq(escrow.collectThawed(_lane(), stranger), 60);
         assertEq(token.balanceOf(stranger), 60);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NothingThaws.selector, _id()));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NothingThaws.selector, _id()));
         escrow.collectThawed(_lane(), client.addr);
         vm.stopPrank();
         assertEq(escrow.laneState(_id()).reserve, 40);
@@ -185,20 +187,20 @@ contract LaneEscrowClientsTest is LaneWork {
         _reserved(100);
         vm.startPrank(client.addr);
         escrow.thaw(_lane(), 60);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NotEnoughReserve.selector, 101, 100));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NotEnoughReserve.selector, 101, 100));
         escrow.thaw(_lane(), 41);
     }
 
     function test_thaw_cancelled() public {
         _reserved(100);
         vm.prank(client.addr);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NothingThaws.selector, _id()));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NothingThaws.selector, _id()));
         escrow.cancelThaw(_lane());
         vm.prank(client.addr);
         escrow.thaw(_lane(), 60);
         vm.prank(stranger);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotClient.selector, stranger, client.addr)
+            abi.encodeWithSelector(LaneReserves.NotClient.selector, stranger, client.addr)
         );
         escrow.cancelThaw(_lane());
         vm.prank(client.addr);
@@ -206,7 +208,7 @@ contract LaneEscrowClientsTest is LaneWork {
         assertEq(escrow.laneState(_id()).thawing, 0);
         vm.warp(block.timestamp + 2 days);
         vm.prank(client.addr);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NothingThaws.selector, _id()));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NothingThaws.selector, _id()));
         escrow.collectThawed(_lane(), client.addr);
     }
 
@@ -223,11 +225,11 @@ contract LaneEscrowClientsTest is LaneWork {
         vm.warp(block.timestamp + 1 days);
         vm.prank(stranger);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotClient.selector, stranger, client.addr)
+            abi.encodeWithSelector(LaneReserves.NotClient.selector, stranger, client.addr)
         );
         escrow.collectThawed(_lane(), stranger);
         vm.startPrank(client.addr);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "to"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "to"));
         escrow.collectThawed(_lane(), address(0));
         assertEq(escrow.collectThawed(_lane(), client.addr), 510 ether - 408 ether);
         vm.stopPrank();
@@ -250,7 +252,9 @@ contract LaneEscrowClientsTest is LaneWork {
         assertEq(escrow.withdraw(drafter.addr, address(token)), 100 ether);
         assertEq(token.balanceOf(beneficiaryD), 100 ether);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NothingPayable.selector, drafter.addr, address(token))
+            abi.encodeWithSelector(
+                LaneReserves.NothingPayable.selector, drafter.addr, address(token)
+            )
         );
         escrow.withdraw(drafter.addr, address(token));
         _assertConserved();
@@ -264,7 +268,7 @@ contract LaneEscrowClientsTest is LaneWork {
         _serve(work, 100, 50);
         _settle(work);
         assertEq(escrow.accounting(address(token)).fees, 8 ether);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NotFeeSpender.selector, address(this)));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NotFeeSpender.selector, address(this)));
         escrow.spendFees(address(token), stranger, 1);
         vm.prank(owner);
         escrow.setFeeSpender(address(this), true);
@@ -281,7 +285,7 @@ contract LaneEscrowClientsTest is LaneWork {
     function test_epoch_onlyAPartyOpensOne() public {
         _reserved(100);
         vm.prank(stranger);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.NotParty.selector, stranger, _id()));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.NotParty.selector, stranger, _id()));
         escrow.openEpoch(_lane());
         vm.prank(client.addr);
         assertEq(escrow.openEpoch(_lane()), 1);
@@ -295,7 +299,7 @@ contract LaneEscrowClientsTest is LaneWork {
         unopened.claimId = 0;
         vm.prank(client.addr);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotOpened.selector, Records.laneId(unopened))
+            abi.encodeWithSelector(LaneReserves.NotOpened.selector, Records.laneId(unopened))
         );
         escrow.openEpoch(unopened);
     }
@@ -304,14 +308,14 @@ contract LaneEscrowClientsTest is LaneWork {
         _reserved(100);
         vm.prank(drafter.addr);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotVerifier.selector, drafter.addr, verifier.addr)
+            abi.encodeWithSelector(LaneReserves.NotVerifier.selector, drafter.addr, verifier.addr)
         );
         escrow.noticeSolo(_lane());
         vm.prank(verifier.addr);
         assertEq(escrow.noticeSolo(_lane()), block.timestamp + 1 days);
         vm.prank(drafter.addr);
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.NotVerifier.selector, drafter.addr, verifier.addr)
+            abi.encodeWithSelector(LaneReserves.NotVerifier.selector, drafter.addr, verifier.addr)
         );
         escrow.endSolo(_lane());
         vm.prank(verifier.addr);
@@ -326,13 +330,13 @@ contract LaneEscrowClientsTest is LaneWork {
         vm.startPrank(owner);
         p.feeBps = 1001;
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.BadParameter.selector, "feeBps", 1001, 0, 1000)
+            abi.encodeWithSelector(LaneReserves.BadParameter.selector, "feeBps", 1001, 0, 1000)
         );
         escrow.setParameters(p);
         p = _parameters();
         p.lockFactor = 0;
         vm.expectRevert(
-            abi.encodeWithSelector(LaneEscrow.BadParameter.selector, "lockFactor", 0, 1, 100)
+            abi.encodeWithSelector(LaneReserves.BadParameter.selector, "lockFactor", 0, 1, 100)
         );
         escrow.setParameters(p);
         // Fault 3: a thaw that overflows into the past, or ends before a settlement can land.
@@ -340,7 +344,7 @@ contract LaneEscrowClientsTest is LaneWork {
         p.thawPeriod = type(uint32).max;
         vm.expectRevert(
             abi.encodeWithSelector(
-                LaneEscrow.BadParameter.selector,
+                LaneReserves.BadParameter.selector,
                 "thawPeriod",
                 type(uint32).max,
                 10 minutes,
@@ -351,17 +355,21 @@ contract LaneEscrowClientsTest is LaneWork {
         p.thawPeriod = 10 minutes - 1;
         vm.expectRevert(
             abi.encodeWithSelector(
-                LaneEscrow.BadParameter.selector, "thawPeriod", 10 minutes - 1, 10 minutes, 365 days
+                LaneReserves.BadParameter.selector,
+                "thawPeriod",
+                10 minutes - 1,
+                10 minutes,
+                365 days
             )
         );
         escrow.setParameters(p);
         vm.expectRevert(
             abi.encodeWithSelector(
-                LaneEscrow.BadParameter.selector, "stakePriceQ32", 0, 1, uint256(1) << 96
+                LaneReserves.BadParameter.selector, "stakePriceQ32", 0, 1, uint256(1) << 96
             )
         );
         escrow.listToken(address(token), 0);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.AlreadyWired.selector, address(ledger)));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.AlreadyWired.selector, address(ledger)));
         escrow.wire(IAlphaLedger(stranger), IDrawBeacon(stranger));
         vm.stopPrank();
     }
@@ -385,12 +393,12 @@ contract LaneEscrowClientsTest is LaneWork {
         LaneEscrow other = new LaneEscrow(owner, guardian, vault, _parameters());
         vm.prank(owner);
         other.listToken(address(token), 1 << 32);
-        vm.expectRevert(LaneEscrow.NotWired.selector);
+        vm.expectRevert(LaneReserves.NotWired.selector);
         other.reserve(_lane(), 1);
         vm.startPrank(owner);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "ledger"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "ledger"));
         other.wire(IAlphaLedger(address(0)), IDrawBeacon(stranger));
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.ZeroAddress.selector, "beacon"));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.ZeroAddress.selector, "beacon"));
         other.wire(IAlphaLedger(stranger), IDrawBeacon(address(0)));
     }
 

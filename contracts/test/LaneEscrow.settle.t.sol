@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {LaneEscrow} from "../LaneEscrow.sol";
+import {LaneReserves} from "../LaneReserves.sol";
 import {ILaneEscrow} from "../interfaces/ILaneEscrow.sol";
 import {Role} from "../interfaces/IStakeVault.sol";
 import {Batches} from "../libraries/Batches.sol";
@@ -49,7 +50,8 @@ contract LaneEscrowSettleTest is LaneWork {
         assertEq(escrow.payableTo(drafter.addr, address(token)), 120 ether);
         assertEq(escrow.payableTo(verifier.addr, address(token)), 300 ether);
         assertEq(vault.stakeOf(drafter.addr, Role.DRAFTER).locked, 600 ether);
-        assertEq(vault.stakeOf(verifier.addr, Role.VERIFIER).locked, 1500 ether);
+        // For D's pay as well.
+        assertEq(vault.stakeOf(verifier.addr, Role.VERIFIER).locked, 2100 ether);
         assertEq(escrow.laneState(_id(work)).reserve, 10_000 ether - 420 ether - 8.4 ether);
         assertEq(escrow.accounting(address(token)).fees, 8.4 ether);
         assertEq(_counted(work)[0], 100 | (60 << 64));
@@ -118,7 +120,7 @@ contract LaneEscrowSettleTest is LaneWork {
 
     function test_settle_revertWhen_tokenNotListedOrTooManyLanes() public {
         ILaneEscrow.Group[] memory groups = new ILaneEscrow.Group[](2);
-        vm.expectRevert(abi.encodeWithSelector(LaneEscrow.TokenNotListed.selector, stranger));
+        vm.expectRevert(abi.encodeWithSelector(LaneReserves.TokenNotListed.selector, stranger));
         escrow.settle(stranger, groups);
         groups[0].lanes = new ILaneEscrow.LaneVoucher[](60);
         groups[1].lanes = new ILaneEscrow.LaneVoucher[](5);
@@ -346,8 +348,22 @@ contract LaneEscrowSettleTest is LaneWork {
         work.bySolo = true;
         _settle(work);
         work.bySolo = false;
-        assertEq(_settle(work), 0); // no new root: nothing to draw
+        assertEq(_settle(work), 2); // what D is paid now is drawn now
         _assertPaid(work, 120 ether, 300 ether);
+        assertEq(_counted(work)[0], 100 | (60 << 64));
+        assertEq(beacon.count(), 2);
+    }
+
+    /// @dev A signature that comes later and brings nobody anything counts, and registers no batch.
+    function test_solo_sameRootSignedLaterForNothing() public {
+        Work memory work = _opened(10_000 ether);
+        vm.prank(verifier.addr);
+        vm.warp(escrow.noticeSolo(work.lane));
+        _serveAt(work, 100, 60, 0, 3 ether);
+        work.bySolo = true;
+        _settle(work);
+        work.bySolo = false;
+        assertEq(_settle(work), 0);
         assertEq(_counted(work)[0], 100 | (60 << 64));
         assertEq(beacon.count(), 1);
     }
@@ -485,11 +501,11 @@ contract LaneEscrowSettleTest is LaneWork {
         ILaneEscrow.Group[] memory groups = new ILaneEscrow.Group[](2);
         groups[0] = _group(works[0], _voucher(works[0]))[0];
         groups[1] = _group(works[1], _voucher(works[1]))[0];
-        // V has free stake for 400 of the 600 it is due.
+        // V's free stake answers for 400: D's 120, 280 of its own, and then for nothing more.
         vm.prank(verifier.addr);
         vault.unstake(verifier.addr, Role.VERIFIER, STAKE - 2000 ether);
         escrow.settle(address(token), groups);
-        assertEq(escrow.payableTo(verifier.addr, address(token)), 400 ether);
+        assertEq(escrow.payableTo(verifier.addr, address(token)), 280 ether);
         assertEq(escrow.payableTo(drafter.addr, address(token)), 120 ether);
         assertEq(escrow.payableTo(d2.addr, address(token)), 120 ether);
         assertEq(vault.stakeOf(verifier.addr, Role.VERIFIER).locked, 2000 ether);

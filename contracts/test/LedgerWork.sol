@@ -3,7 +3,7 @@ pragma solidity ^0.8.30;
 
 import {AlphaLedger} from "../AlphaLedger.sol";
 import {IAlphaLedger} from "../interfaces/IAlphaLedger.sol";
-import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
+import {Role} from "../interfaces/IStakeVault.sol";
 import {Records} from "../libraries/Records.sol";
 import {Deployed} from "./Deployed.sol";
 

@@ -31,7 +31,8 @@ abstract contract PanelWork is RoundWork {
     AuditPanel internal panel;
     ClaimJudge internal claimJudge;
 
-    uint96 internal constant BOND = 100 ether;
+    /// @dev A tenth of what half of STAKE brings an accuser; the least bond as well.
+    uint96 internal constant BOND = 12_500 ether;
     uint128 internal constant FEE = 3 ether;
     uint96 internal constant MIN_STAKE = 1_000 ether;
     uint96 internal constant AUDITOR_STAKE = 10_000 ether;
@@ -77,7 +78,7 @@ abstract contract PanelWork is RoundWork {
         vm.stopPrank();
         _stake(drafter.addr, beneficiaryD, Role.DRAFTER, STAKE);
         _stake(verifier.addr, beneficiaryV, Role.VERIFIER, STAKE);
-        _fund(accuser, address(panel), 100_000 ether);
+        _fund(accuser, address(panel), 1_000_000 ether);
     }
 
     function _manifest(string memory name, uint8 tier)
@@ -91,7 +92,7 @@ abstract contract PanelWork is RoundWork {
     }
 
     function _panelTerms() internal pure returns (IPanelTerms.Terms memory t) {
-        t.bond = BOND;
+        (t.bond, t.bondBps) = (BOND, 1_000);
         (t.faultBps, t.rewardBps, t.victimBps) = (5_000, 2_500, 2_500);
         (t.panelSize, t.appealSize, t.minSeated) = (5, 15, 3);
         (t.minPool, t.appealWindow) = (30_000 ether, 1 days);

@@ -40,7 +40,7 @@ contract SampleAuditsTest is PanelWork {
         auditTerms.setFee(address(token), 1 ether);
         vm.stopPrank();
         _fund(poster, address(audits), 1_000 ether);
-        _fund(poster, address(panel), 1_000 ether);
+        _fund(poster, address(panel), BOND);
         _auditors(12);
     }
 
@@ -530,12 +530,65 @@ contract SampleAuditsTest is PanelWork {
         _refused(t, "referWindow", 0);
         (t.referWindow, t.spans.open) = (1 days, 0);
         _refused(t, "open", 0);
-        t.spans.open = 1;
-        t.bond = 1;
-        uint64 before = _enterDrawn();
+    }
+
+    /// @dev Protocol §9: whatever the owner sets afterwards, a ticket is paid and judged by the terms it
+    /// was entered under.
+    function _harsher() private {
+        IAuditTerms.Terms memory t = _auditTerms();
+        (t.bond, t.size) = (1, 1);
+        (t.lateBps, t.silentBps, t.passedBps, t.rewardBps) = (5_000, 10_000, 10_000, 0);
+        (t.plantedBps, t.referWindow) = (0, 1);
+        t.spans = IJuries.Spans(1, 1, 1, 1);
         vm.prank(owner);
         auditTerms.setTerms(t);
-        assertEq(audits.termsOf(before).bond, TICKET, "what was entered keeps its terms");
         assertEq(auditTerms.terms().bond, 1);
+    }
+
+    function test_ADrawnTokenKeepsTheTermsOfItsEntry() public {
+        uint64 id = _enterDrawn();
+        _harsher();
+        assertEq(keccak256(abi.encode(audits.termsOf(id))), keccak256(abi.encode(_auditTerms())));
+        uint64 jury = _committed(id);
+        assertEq(juries.membersOf(jury).length, 3);
+        vm.warp(audits.auditOf(id).openUntil); // six hours, not a second
+        _name(id);
+        vm.warp(audits.auditOf(id).firstUntil + 1);
+        vm.prank(stranger);
+        audits.expire(id);
+        assertEq(_stakeV(), STAKE * 95 / 100);
+        vm.warp(audits.auditOf(id).secondUntil + 1);
+        vm.prank(stranger);
+        audits.expire(id);
+        assertEq(_stakeV(), STAKE * 95 / 200);
+        assertEq(_vestedTo(stranger), STAKE * 95 / 200 * 4 / 100);
+        assertEq(audits.bondOf(poster), TICKET);
+        // Who enters now does so under what stands now.
+        uint64 later = _enterCanary();
+        assertEq(audits.termsOf(later).bond, 1);
+        _assertBooks();
+    }
+
+    function test_ACanaryKeepsTheTermsOfItsEntry() public {
+        _allSay(2 * MARGIN + 1);
+        uint64 id = _enterCanary();
+        _harsher();
+        uint64 jury = _jury(id);
+        _seat(jury);
+        address[] memory members = juries.membersOf(jury);
+        marginOf[members[0]] = 0;
+        _commit(jury);
+        audits.plant(id, SALT, _canary());
+        _reveal(jury);
+        audits.finish(id);
+        assertEq(audits.auditOf(id).firstUntil, block.timestamp + 1 days, "to go to the panel");
+        IAuditPanel.Charge memory c = _refer(id);
+        _allSay(2 * MARGIN + 1);
+        _conclude(c);
+        audits.conclude(id);
+        audits.punish(id, members[0]);
+        assertEq(vault.slashable(members[0], Role.AUDITOR), AUDITOR_STAKE * 95 / 100);
+        assertEq(_vestedTo(poster), AUDITOR_STAKE * 5 / 100 / 2);
+        _assertBooks();
     }
 }

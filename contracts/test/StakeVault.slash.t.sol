@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {StakeBook} from "../StakeBook.sol";
+import {StakeLocks} from "../StakeLocks.sol";
+import {StakeSlashing} from "../StakeSlashing.sol";
 import {StakeVault} from "../StakeVault.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
@@ -38,7 +41,7 @@ contract StakeVaultSlashTest is Deployed {
 
     function test_lock_revertWhen_notTheEscrow() public {
         vm.expectRevert(
-            abi.encodeWithSelector(StakeVault.NotEscrow.selector, address(this), address(escrow))
+            abi.encodeWithSelector(StakeLocks.NotEscrow.selector, address(this), address(escrow))
         );
         vault.lock(verifier.addr, Role.VERIFIER, 1);
     }
@@ -47,7 +50,7 @@ contract StakeVaultSlashTest is Deployed {
         _lock(600);
         assertEq(_lockable(), 400);
         vm.prank(address(escrow));
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.NotLockable.selector, 401, 400));
+        vm.expectRevert(abi.encodeWithSelector(StakeLocks.NotLockable.selector, 401, 400));
         vault.lock(verifier.addr, Role.VERIFIER, 401);
         _lock(400);
         assertEq(_lockable(), 0);
@@ -62,9 +65,9 @@ contract StakeVaultSlashTest is Deployed {
         assertEq(account, address(0));
         assertEq(lockable + reachable, 0);
         vm.prank(address(escrow));
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.NotLockable.selector, 1, 0));
+        vm.expectRevert(abi.encodeWithSelector(StakeLocks.NotLockable.selector, 1, 0));
         vault.lock(stranger, Role.VERIFIER, 1);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.UnknownAccount.selector, stranger));
+        vm.expectRevert(abi.encodeWithSelector(StakeLocks.UnknownAccount.selector, stranger));
         vault.releaseLocks(stranger, Role.VERIFIER, 1);
     }
 
@@ -141,13 +144,13 @@ contract StakeVaultSlashTest is Deployed {
     // ---------------------------------------------------------------- slash
 
     function test_slash_revertWhen_notAJudge() public {
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.NotSlasher.selector, address(this)));
+        vm.expectRevert(abi.encodeWithSelector(StakeSlashing.NotSlasher.selector, address(this)));
         vault.slash(
             verifier.addr, Role.VERIFIER, 5000, new IStakeVault.Victim[](0), address(0), 0, "F9"
         );
         vm.prank(owner);
         vault.setSlasher(address(judge), false);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.NotSlasher.selector, address(judge)));
+        vm.expectRevert(abi.encodeWithSelector(StakeSlashing.NotSlasher.selector, address(judge)));
         _slash(verifier.addr, Role.VERIFIER, 5000, "F9");
     }
 
@@ -270,7 +273,7 @@ contract StakeVaultSlashTest is Deployed {
         vm.warp(start + 18 days);
         vm.expectRevert(
             abi.encodeWithSelector(
-                StakeVault.NotVested.selector, slices[0], vault.sliceOf(block.timestamp)
+                StakeSlashing.NotVested.selector, slices[0], vault.sliceOf(block.timestamp)
             )
         );
         vault.claimVested(beneficiaryV, slices);
@@ -308,7 +311,7 @@ contract StakeVaultSlashTest is Deployed {
         vault.unstake(verifier.addr, Role.VERIFIER, 300);
         vm.stopPrank();
         _slash(verifier.addr, Role.VERIFIER, 5000, "F9");
-        StakeVault.Exit[] memory exits = vault.exitsOf(verifier.addr, Role.VERIFIER);
+        StakeBook.Exit[] memory exits = vault.exitsOf(verifier.addr, Role.VERIFIER);
         assertEq(exits[0].amount, 0);
         assertEq(exits[1].amount, 100);
         assertEq(vault.activeStake(verifier.addr, Role.VERIFIER), 400);
@@ -351,6 +354,36 @@ contract StakeVaultSlashTest is Deployed {
         _assertConserved();
     }
 
+    /// @dev Audit of this contract: who is caught with one unit of stake, on purpose, is not done with
+    /// the fault.
+    function test_slash_APoorStakeSettlesNoFault() public {
+        vm.expectRevert(abi.encodeWithSignature("OwnableUnauthorizedAccount(address)", this));
+        vault.setLeastStake(1_000);
+        vm.prank(owner);
+        vault.setLeastStake(1_000);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 999);
+        assertEq(_slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 500);
+        assertFalse(vault.punished("F9"));
+        assertEq(
+            _slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 0, "no stake bears it twice"
+        );
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 2_000);
+        assertEq(_slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 1_000);
+        assertTrue(vault.punished("F9"));
+        assertEq(_slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 0);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 9_000);
+        assertEq(_slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 0, "done with, once");
+        _assertConserved();
+    }
+
+    function test_slash_AStakeOfTheLeastSettlesTheFault() public {
+        vm.prank(owner);
+        vault.setLeastStake(1_000);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 1_000);
+        assertEq(_slash(drafter.addr, Role.DRAFTER, 5_000, "F9").total, 500);
+        assertTrue(vault.punished("F9"));
+    }
+
     // ---------------------------------------------------------------- vested shares and burning
 
     function test_vested_strangersShareGoesToItself() public {
@@ -361,7 +394,7 @@ contract StakeVaultSlashTest is Deployed {
         vm.warp(block.timestamp + 18 days + SLICE);
         vault.claimVested(challenger, slices);
         assertEq(token.balanceOf(challenger), 200);
-        vm.expectRevert(StakeVault.ZeroAmount.selector);
+        vm.expectRevert(StakeBook.ZeroAmount.selector);
         vault.claimVested(challenger, slices);
         _assertConserved();
     }
@@ -371,7 +404,7 @@ contract StakeVaultSlashTest is Deployed {
         uint256 supply = token.totalSupply();
         assertEq(vault.burn(), 500);
         assertEq(token.totalSupply(), supply - 500);
-        vm.expectRevert(StakeVault.ZeroAmount.selector);
+        vm.expectRevert(StakeBook.ZeroAmount.selector);
         vault.burn();
         _assertConserved();
     }

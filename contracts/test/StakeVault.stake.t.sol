@@ -2,6 +2,9 @@
 pragma solidity ^0.8.30;
 
 import {ExpiringPause} from "../ExpiringPause.sol";
+import {StakeBook} from "../StakeBook.sol";
+import {StakeLocks} from "../StakeLocks.sol";
+import {StakeTimes} from "../StakeTimes.sol";
 import {StakeVault} from "../StakeVault.sol";
 import {IDrawBeacon} from "../interfaces/IDrawBeacon.sol";
 import {IStakeVault, Role} from "../interfaces/IStakeVault.sol";
@@ -66,7 +69,7 @@ contract StakeVaultStakeTest is Deployed {
     /// @dev Fault 17 of the audits: calls with nothing in them, on another's behalf.
     function test_fault17_zeroValueCallsChangeNothing() public {
         vm.startPrank(drafter.addr);
-        vm.expectRevert(StakeVault.ZeroAmount.selector);
+        vm.expectRevert(StakeBook.ZeroAmount.selector);
         vault.stake(drafter.addr, beneficiaryD, Role.DRAFTER, 0, none);
         vm.stopPrank();
         _open();
@@ -77,7 +80,7 @@ contract StakeVaultStakeTest is Deployed {
         vault.unstake(drafter.addr, Role.DRAFTER, 0);
         vm.stopPrank();
         vm.prank(drafter.addr);
-        vm.expectRevert(StakeVault.ZeroAmount.selector);
+        vm.expectRevert(StakeBook.ZeroAmount.selector);
         vault.unstake(drafter.addr, Role.DRAFTER, 0);
     }
 
@@ -93,7 +96,7 @@ contract StakeVaultStakeTest is Deployed {
 
     function test_stake_revertWhen_noBeneficiary() public {
         vm.prank(drafter.addr);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.ZeroAddress.selector, "beneficiary"));
+        vm.expectRevert(abi.encodeWithSelector(StakeTimes.ZeroAddress.selector, "beneficiary"));
         vault.stake(drafter.addr, address(0), Role.DRAFTER, 5, none);
     }
 
@@ -248,7 +251,7 @@ contract StakeVaultStakeTest is Deployed {
             abi.encodeWithSelector(StakeVault.KeyTaken.selector, verifier.addr, verifier.addr)
         );
         vault.proposeKey(drafter.addr, verifier.addr);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.ZeroAddress.selector, "key"));
+        vm.expectRevert(abi.encodeWithSelector(StakeTimes.ZeroAddress.selector, "key"));
         vault.proposeKey(drafter.addr, address(0));
         // Proposed while free, taken before it accepts: it opens an account of its own.
         vault.proposeKey(drafter.addr, stranger);
@@ -293,7 +296,7 @@ contract StakeVaultStakeTest is Deployed {
         );
         vault.unstake(drafter.addr, Role.DRAFTER, STAKE + 1);
         vm.prank(stranger);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.UnknownAccount.selector, stranger));
+        vm.expectRevert(abi.encodeWithSelector(StakeLocks.UnknownAccount.selector, stranger));
         vault.unstake(stranger, Role.DRAFTER, 1);
     }
 
@@ -336,7 +339,7 @@ contract StakeVaultStakeTest is Deployed {
         t.unbonding = type(uint32).max;
         vm.prank(owner);
         vm.expectRevert(
-            abi.encodeWithSelector(StakeVault.SpanTooLong.selector, type(uint32).max, 365 days)
+            abi.encodeWithSelector(StakeTimes.SpanTooLong.selector, type(uint32).max, 365 days)
         );
         vault.setTimes(t);
     }
@@ -372,18 +375,18 @@ contract StakeVaultStakeTest is Deployed {
         t.unbonding = 17 days - 1;
         vm.startPrank(owner);
         vm.expectRevert(
-            abi.encodeWithSelector(StakeVault.UnbondingTooShort.selector, 17 days - 1, 17 days)
+            abi.encodeWithSelector(StakeTimes.UnbondingTooShort.selector, 17 days - 1, 17 days)
         );
         vault.setTimes(t);
         t = _times();
         t.evidence += 1 days + 1;
         vm.expectRevert(
-            abi.encodeWithSelector(StakeVault.UnbondingTooShort.selector, 18 days, 18 days + 1)
+            abi.encodeWithSelector(StakeTimes.UnbondingTooShort.selector, 18 days, 18 days + 1)
         );
         vault.setTimes(t);
         t = _times();
         t.firstDeadline = 0;
-        vm.expectRevert(StakeVault.SpanZero.selector);
+        vm.expectRevert(StakeTimes.SpanZero.selector);
         vault.setTimes(t);
         vm.stopPrank();
         vm.expectRevert(
@@ -394,15 +397,15 @@ contract StakeVaultStakeTest is Deployed {
 
     function test_owner_wiresOnce() public {
         vm.startPrank(owner);
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.AlreadyWired.selector, address(escrow)));
+        vm.expectRevert(abi.encodeWithSelector(StakeLocks.AlreadyWired.selector, address(escrow)));
         vault.wire(stranger, IDrawBeacon(stranger));
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.ZeroAddress.selector, "judge"));
+        vm.expectRevert(abi.encodeWithSelector(StakeTimes.ZeroAddress.selector, "judge"));
         vault.setSlasher(address(0), true);
         StakeVault other =
             new StakeVault(owner, guardian, address(token), registry, SLICE, _times());
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.ZeroAddress.selector, "escrow"));
+        vm.expectRevert(abi.encodeWithSelector(StakeTimes.ZeroAddress.selector, "escrow"));
         other.wire(address(0), IDrawBeacon(stranger));
-        vm.expectRevert(abi.encodeWithSelector(StakeVault.ZeroAddress.selector, "beacon"));
+        vm.expectRevert(abi.encodeWithSelector(StakeTimes.ZeroAddress.selector, "beacon"));
         other.wire(stranger, IDrawBeacon(address(0)));
         vm.stopPrank();
         vm.expectRevert(

@@ -164,6 +164,7 @@ def terms_of(parameters: Parameters) -> Terms:
         case_reward_bps=ledger.reward_bps,
         case_bond=ledger.bond,
         accusing_bond=panel.bond,
+        accusing_bond_bps=panel.bond_bps,
         panel_size=panel.panel_size,
         appeal_size=panel.appeal_size,
         auditors=audits.size,

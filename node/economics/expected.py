@@ -20,9 +20,9 @@ import numpy as np
 from node.economics.market import Sessions
 from node.economics.play import Played, Table
 from node.economics.strategies import REJECTION, VISIBLE, Drafter, Trace, Verifier
-from node.economics.terms import BPS, Terms, auditors_see, conviction, lane_chance
+from node.economics.terms import BPS, Stakes, Terms, auditors_see, conviction, lane_chance
 from settlement.draws import DrawTerms
-from settlement.payments import dues_under
+from settlement.payments import Dues, dues_under
 
 _NEVER = float("inf")
 
@@ -75,7 +75,7 @@ class Deviation:
 
     Attributes:
         gain: beyond honest play, before punishment.
-        asked: what the batch's voucher asks for, both payees together.
+        due: what the batch's voucher asks for.
         revenue: what it asks for this role.
     """
 
@@ -84,23 +84,27 @@ class Deviation:
     mode: str
     fault: str
     gain: float
-    asked: int
+    due: Dues
     revenue: int
     exposures: tuple[Exposure, ...]
 
     @property
     def tempts(self) -> bool:
         """Whether it would pay if nobody looked (rounding apart)."""
-        return self.gain > 1e-9 * self.asked
+        return self.gain > 1e-9 * self.due.total
 
-    def chance(self, terms: Terms, verifier_stake: float) -> float:
-        return lane_chance(terms, int(verifier_stake), self.asked)
+    def chance(self, terms: Terms, stakes: Stakes) -> float:
+        return lane_chance(terms, stakes, self.due)
 
-    def found(self, terms: Terms, exposure: Exposure, verifier_stake: float) -> float:
+    def stake(self, stakes: Stakes) -> int:
+        """Of the one who lies; of a pair the verifier's, which is what is slashed."""
+        return stakes.drafter if self.role == "drafter" else stakes.verifier
+
+    def found(self, terms: Terms, exposure: Exposure, stakes: Stakes) -> float:
         """The chance that a batch brings it down by this exposure."""
         before = {
             When.NEVER: 0.0,
-            When.DRAWN: self.chance(terms, verifier_stake),
+            When.DRAWN: self.chance(terms, stakes),
             When.ALWAYS: 1.0,
             When.CASES: exposure.rate,
         }[exposure.when]
@@ -108,15 +112,15 @@ class Deviation:
         watched = auditors_see(terms, terms.corrupt) if exposure.when == When.DRAWN else 1.0
         return before * exposure.seen * right * (watched if exposure.judged else 1.0)
 
-    def loss(self, terms: Terms, stake: float, verifier_stake: float) -> float:
-        """Expected, per batch; `stake` is that of the one who lies."""
-        return stake * sum(
-            self.found(terms, exposure, verifier_stake) * exposure.taken.share(terms)
+    def loss(self, terms: Terms, stakes: Stakes) -> float:
+        """Expected, per batch."""
+        return self.stake(stakes) * sum(
+            self.found(terms, exposure, stakes) * exposure.taken.share(terms)
             for exposure in self.exposures
         )
 
-    def net(self, terms: Terms, stake: float, verifier_stake: float) -> float:
-        return self.gain - self.loss(terms, stake, verifier_stake)
+    def net(self, terms: Terms, stakes: Stakes) -> float:
+        return self.gain - self.loss(terms, stakes)
 
 
 # ---------------------------------------------------------------- from what was played
@@ -181,7 +185,7 @@ def deviation(
         mode=table.mode,
         fault=strategy.fault,
         gain=per_batch(table, gain),
-        asked=int(due.total * scale),
+        due=Dues(int(due.drafter * scale), int(due.verifier * scale)),
         revenue=int((due.drafter if drafts else due.verifier) * scale),
         exposures=(
             drafter_exposures(table, strategy, played)
@@ -194,8 +198,11 @@ def deviation(
 # ---------------------------------------------------------------- break-evens
 
 
-def stake_of(table: Table, role: str) -> int:
-    return table.stakes.drafter if role == "drafter" else table.stakes.verifier
+def staking(stakes: Stakes, role: str, stake: float) -> Stakes:
+    """`stakes` with another stake of that role."""
+    if role == "drafter":
+        return replace(stakes, drafter=int(stake))
+    return replace(stakes, verifier=int(stake))
 
 
 def break_even_chance(table: Table, lie: Deviation) -> float | None:
@@ -204,9 +211,9 @@ def break_even_chance(table: Table, lie: Deviation) -> float | None:
     drawn = [exposure for exposure in lie.exposures if exposure.when == When.DRAWN]
     if not drawn or not lie.tempts:
         return None
-    terms, stake = table.terms, stake_of(table, lie.role)
+    terms, stake = table.terms, lie.stake(table.stakes)
     others = sum(
-        lie.found(terms, exposure, 0) * exposure.taken.share(terms)
+        lie.found(terms, exposure, table.stakes) * exposure.taken.share(terms)
         for exposure in lie.exposures
         if exposure.when != When.DRAWN
     )
@@ -223,20 +230,21 @@ def break_even_stake(table: Table, lie: Deviation) -> float | None:
     terms = table.terms
 
     def pays(stake: float) -> bool:
-        verifier_stake = stake if lie.role == "verifier" else table.stakes.verifier
-        return lie.net(terms, stake, verifier_stake) > 0
+        return lie.net(terms, staking(table.stakes, lie.role, stake)) > 0
 
     return _least(lambda units: not pays(units * lie.revenue), 0.0, 10_000.0)
 
 
 def largest_batch(table: Table, lie: Deviation) -> float | None:
-    """Expected loss over gain where one batch takes all that the stake may be paid for (stake =
-    lock factor × revenue); the other operator's stake is beyond want. Below 1 the lie pays."""
+    """Expected loss over gain where one batch takes all that the stake may be paid for (lock factor
+    × what it answers for: D's part, or all of it); the other operator's stake is beyond want. Below
+    1 the lie pays."""
     if not lie.tempts:
         return None
-    stake = table.terms.lock_factor * lie.revenue
-    verifier_stake = float(stake) if lie.role == "verifier" else 1e6 * lie.asked
-    return lie.loss(table.terms, stake, verifier_stake) / lie.gain
+    answers = lie.due.drafter if lie.role == "drafter" else lie.due.total
+    rich = 10**6 * lie.due.total
+    stakes = staking(Stakes(rich, rich), lie.role, table.terms.lock_factor * answers)
+    return lie.loss(table.terms, stakes) / lie.gain
 
 
 def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -352,9 +360,9 @@ def _who_gains(
         terms = change(table.terms)
         scale = terms.stake_cover / table.terms.stake_cover
         for lie in lies:
-            stake = stake_of(table, lie.role) * scale
-            net = lie.net(terms, stake, table.stakes.verifier * scale)
-            if net > max(best, 1e-9 * lie.asked):
+            stakes = Stakes(int(table.stakes.drafter * scale), int(table.stakes.verifier * scale))
+            net = lie.net(terms, stakes)
+            if net > max(best, 1e-9 * lie.due.total):
                 best, name = net, f"{lie.role} {lie.name} ({lie.mode})"
     return name
 

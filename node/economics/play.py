@@ -14,7 +14,7 @@ import numpy as np
 from node.economics import ledger
 from node.economics.market import Conduct, Ints, Market, Sessions, sample
 from node.economics.strategies import REJECTION, VISIBLE, Drafter, Trace, Verifier
-from node.economics.terms import Terms, auditors_see, conviction, is_drawn
+from node.economics.terms import Stakes, Terms, auditors_see, conviction, is_drawn
 from settlement.payments import Dues, Tally, audit_fee, dues_under, settle
 from settlement.slashing import Split, court_losses, slash
 
@@ -42,14 +42,6 @@ class Books:
 @dataclass(frozen=True)
 class Prices:
     """What a unit earns under a payment model, in units of the stake token."""
-
-    drafter: int
-    verifier: int
-
-
-@dataclass(frozen=True)
-class Stakes:
-    """What each operator's role has staked."""
 
     drafter: int
     verifier: int
@@ -109,10 +101,10 @@ def fair_prices(market: Market, terms: Terms, honest: Sessions) -> Prices:
 
 def steady_stakes(market: Market, terms: Terms, prices: Prices, honest: Sessions) -> Stakes:
     """Stakes of operators that settle at their steady pace: `Terms.stake_cover` times a batch's
-    dues, with some room."""
+    dues, V's for D's as well, with some room."""
     due = dues_under(terms.model, honest.tally(), prices.drafter, prices.verifier)
     scale = HEADROOM * terms.stake_cover * market.sessions / len(honest)
-    return Stakes(int(due.drafter * scale), int(due.verifier * scale))
+    return Stakes(int(due.drafter * scale), int(due.total * scale))
 
 
 @dataclass(frozen=True)
@@ -260,7 +252,7 @@ class _Game:
         for who, strategy in (("drafter", self.d), ("verifier", self.v)):
             if Trace.HELD in strategy.traces:
                 self._slash(who, terms.draw.fault_bps, terms.reward_bps)
-        if not is_drawn(terms, self.rng.bytes(32), stakes.verifier, due.total):
+        if not is_drawn(terms, self.rng.bytes(32), stakes, due):
             return
         self.drawn += 1
         if Trace.SILENCE in self.v.traces:

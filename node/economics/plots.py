@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from node.economics.expected import When, stake_of
+from node.economics.expected import When
 from node.economics.report import OURS, TEXTBOOK, Study
 from node.economics.strategies import COUPLED, HONEST, MODES
 from node.economics.terms import inequality
@@ -76,10 +76,8 @@ def _break_even(axis: Any, found: Study) -> None:
             drawn = any(exposure.when is When.DRAWN for exposure in lie.exposures)
             if not (lie.tempts and drawn) or (mode != COUPLED and lie.name != "lying q"):
                 continue
-            stake = stake_of(table, lie.role)
             nets = [
-                lie.net(replace(table.terms, flat_rate=float(rate)), stake, table.stakes.verifier)
-                / lie.revenue
+                lie.net(replace(table.terms, flat_rate=float(rate)), table.stakes) / lie.revenue
                 for rate in _RATES
             ]
             axis.plot(_RATES, nets, label=f"{lie.role[0].upper()} {lie.name}")
@@ -103,7 +101,7 @@ def _cover(axis: Any, found: Study) -> None:
     axis.axvline(found.options.terms.lock_factor, color="grey", linewidth=0.8, label="lock factor")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlabel("V's stake over all that a batch asks for")
+    axis.set_xlabel("a stake over what it answers for")
     axis.set_title("Detection × slash over the worst revenue of a batch")
     axis.legend(fontsize=8)
 

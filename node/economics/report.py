@@ -312,11 +312,10 @@ def _matrix_json(matrix: Matrix) -> dict[str, Any]:
 def _break_evens(table: Table, lie: Deviation) -> dict[str, float | None]:
     if not table.terms.checked:
         return {}
-    stake = expected.stake_of(table, lie.role)
-    net = lie.net(table.terms, stake, table.stakes.verifier)
+    net = lie.net(table.terms, table.stakes)
     return {
         "expectedNet": net / 10**18,
-        "chance": lie.chance(table.terms, table.stakes.verifier),
+        "chance": lie.chance(table.terms, table.stakes),
         "breakEvenChance": expected.break_even_chance(table, lie),
         "breakEvenStake": expected.break_even_stake(table, lie),
         "largestBatch": expected.largest_batch(table, lie),

@@ -7,6 +7,7 @@ stake token, against honest play of everybody else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from node.economics.expected import Deviation, Exposure, When
 from node.economics.market import Sessions
@@ -21,6 +22,7 @@ from node.economics.terms import (
     lane_chance,
     wrong_conviction,
 )
+from settlement.panels import least_bond
 from settlement.payments import (
     Dues,
     LaneBalance,
@@ -187,7 +189,8 @@ def audit_cost(table: Table, honest: Sessions, cases: float = 0.0) -> AuditCost:
     lane = costs.verify(tally.passes, tally.proposed) + tally.proposed * costs.draft_token
     lane *= scale
     due = dues_under(terms.model, tally, table.prices.drafter, table.prices.verifier)
-    chance = lane_chance(terms, table.stakes.verifier, int(due.total * scale))
+    asked = Dues(int(due.drafter * scale), int(due.verifier * scale))
+    chance = lane_chance(terms, table.stakes, asked)
     session = costs.prefill(market.prompt + market.length)
     audit = min(terms.draw.samples, market.sessions) * session
     juries = (terms.panel_size + terms.appeal_size) * session
@@ -257,21 +260,33 @@ def _accuser(table: Table, appeals: bool) -> Row:
     terms = table.terms
     wins = wrong_conviction(terms, appeals)
     panel = jury_errs(terms.panel_size, terms.corrupt)
-    reward = terms.draw.fault_bps / BPS * terms.reward_bps / BPS
-    right = 1 - wins
-    bond = terms.accusing_bond
+    share = terms.draw.fault_bps / BPS * terms.reward_bps / BPS
+    reward = share * table.stakes.verifier
+    bond = max(float(terms.accusing_bond), reward * terms.accusing_bond_bps / BPS)
     # Lost where the first jury cleared and the accuser appealed in vain: the appeal's bond as well.
-    lost = right * bond + (2 * bond * (1 - panel) * conviction(terms) if appeals else 0.0)
-    net = wins * reward * table.stakes.verifier - lost
-    even = lost / (wins * reward) / 10**18 if wins else float("inf")
+    # Half of a lost bond is the jurors', and so in part its own.
+    bonds = 1 - wins + (2 * (1 - panel) * conviction(terms) if appeals else 0.0)
+    lost = bonds * (1 - terms.corrupt / 2) * bond
+    net = wins * reward - lost
+    least = least_bond(
+        terms.panel_size, terms.appeal_size, Fraction(terms.corrupt).limit_denominator(10**6)
+    )
+    if least * BPS < terms.accusing_bond_bps:
+        breaks = (
+            f"never: the bond is {terms.accusing_bond_bps / BPS:.0%} of the reward, "
+            f"{float(least):.1%} would do"
+        )
+    else:
+        even = lost / bond * terms.accusing_bond / (wins * share) / 10**18
+        breaks = f"pays above a stake of {even:,.0f} tokens"
     return Row(
         "auditor",
         "false accuser" + (", appeals" if appeals else ""),
         f"accuses an honest verifier; {terms.corrupt:.0%} of the auditors' stake lies along",
-        wins * reward * table.stakes.verifier,
+        wins * reward,
         net,
         "the panel, and the appeal",
-        f"pays above a stake of {even:,.0f} tokens",
+        breaks,
     )
 
 
@@ -301,12 +316,12 @@ def pairs(
     costs, scale = market.costs, market.sessions / len(honest)
     tally = honest.tally()
     due = dues_under(terms.model, tally, prices.drafter, prices.verifier)
-    asked, revenue = int(due.total * scale), int(due.verifier * scale)
+    asked = Dues(int(due.drafter * scale), int(due.verifier * scale))
     work = costs.verify(tally.passes, tally.proposed) + tally.proposed * costs.draft_token
     seen = Exposure(When.DRAWN, judged=True)
 
     def lie(name: str, gain: float, exposure: Exposure) -> Deviation:
-        return Deviation("pair", name, table.mode, "F9", gain, asked, revenue, (exposure,))
+        return Deviation("pair", name, table.mode, "F9", gain, asked, asked.verifier, (exposure,))
 
     token_hidden = 1 - VISIBLE
     steered = 0.05
@@ -337,9 +352,9 @@ def pair_rows(table: Table, found: list[Pair]) -> list[Row]:
     rows = []
     for pair in found:
         stake = table.stakes.verifier
-        net = pair.lie.net(pair.terms, stake, stake)
+        net = pair.lie.net(pair.terms, table.stakes)
         caught = auditors_see(pair.terms, pair.terms.corrupt) * conviction(pair.terms)
-        chance = pair.lie.chance(pair.terms, stake)
+        chance = pair.lie.chance(pair.terms, table.stakes)
         even = pair.lie.gain / stake / (pair.terms.draw.fault_bps / BPS)
         rows.append(
             Row(

@@ -175,8 +175,7 @@ def _lies(found: Study) -> Iterator[str]:
 
 
 def _lie(table: Table, lie: Deviation) -> list[str]:
-    stake = expected.stake_of(table, lie.role)
-    net = lie.net(table.terms, stake, table.stakes.verifier)
+    net = lie.net(table.terms, table.stakes)
     even = expected.break_even_chance(table, lie)
     least = expected.break_even_stake(table, lie)
     big = expected.largest_batch(table, lie)
@@ -185,10 +184,10 @@ def _lie(table: Table, lie: Deviation) -> list[str]:
         f"{lie.gain / _TOKEN:+.2f}",
         f"{net / _TOKEN:+.1f}",
         lie.fault,
-        f"{lie.chance(table.terms, table.stakes.verifier):.2%}",
+        f"{lie.chance(table.terms, table.stakes):.2%}",
         "—" if even is None else f"{even:.2%}",
         "—" if least is None else f"{least:.2f}",
-        f"{stake / max(lie.revenue, 1):.0f}",
+        f"{lie.stake(table.stakes) / max(lie.revenue, 1):.0f}",
         "—" if big is None else f"{big:.2f}",
     ]
 
@@ -223,7 +222,7 @@ def _others(found: Study) -> Iterator[str]:
 
 def _inequality(found: Study) -> Iterator[str]:
     yield "DETECTION × SLASH OVER THE WORST REVENUE OF A BATCH (at least 2 is asked for)"
-    rows = [["V's stake / all asked for", "chance", "ratio", "with corrupt auditors and juries"]]
+    rows = [["stake / what it answers for", "chance", "ratio", "with corrupt auditors and juries"]]
     for cover in found.covers:
         rows.append(
             [

@@ -14,7 +14,7 @@ from typing import Final
 
 from settlement.draws import DrawTerms, chance_of, lane_seed
 from settlement.panels import bad_jury
-from settlement.payments import AUDIT_FEE_BPS, LOCK_FACTOR, PaymentModel
+from settlement.payments import AUDIT_FEE_BPS, LOCK_FACTOR, Dues, PaymentModel
 
 BPS: Final = 10_000
 COVERAGE_ONE: Final = 256
@@ -40,7 +40,8 @@ class Terms:
         late_bps, silent_bps, silent_reward_bps: F7.
         reward_bps, victim_bps: of a slash, to accuser and victims.
         case_late_bps, case_silent_bps, refuted_bps, case_reward_bps, case_bond: of α cases.
-        accusing_bond: before a panel; an appeal's is twice that.
+        accusing_bond: before a panel, at least; an appeal's is twice what the accuser's is.
+        accusing_bond_bps: of the accuser's reward, where that is more (PanelTerms.bondAt).
         panel_size, appeal_size: seats.
         auditors: drawn for each drawn lane.
         corrupt: share of the auditors' stake whose holders lie alike.
@@ -69,6 +70,7 @@ class Terms:
     case_reward_bps: int = 5_000
     case_bond: int = 100 * _TOKEN
     accusing_bond: int = 100 * _TOKEN
+    accusing_bond_bps: int = 2_000
     panel_size: int = 5
     appeal_size: int = 15
     auditors: int = 3
@@ -108,9 +110,23 @@ def textbook(model: PaymentModel) -> Terms:
 # ---------------------------------------------------------------- chances
 
 
+@dataclass(frozen=True)
+class Stakes:
+    """What each operator's role has staked."""
+
+    drafter: int
+    verifier: int
+
+
 def coverage(reachable: int, asked: int) -> int:
-    """V's stake against all that a voucher asks for, in 256ths (LaneEscrow._figures)."""
+    """A stake against what it answers for, in 256ths (LaneEscrow._coverage)."""
     return MAX_COVERAGE if asked == 0 else min((reachable << 8) // asked, MAX_COVERAGE)
+
+
+def lane_coverage(stakes: Stakes, asked: Dues) -> int:
+    """The thinner of V's stake against all that a voucher asks for and D's against its part
+    (LaneEscrow._figures)."""
+    return min(coverage(stakes.verifier, asked.total), coverage(stakes.drafter, asked.drafter))
 
 
 def chance_at(terms: Terms, cover: int) -> int:
@@ -120,15 +136,15 @@ def chance_at(terms: Terms, cover: int) -> int:
     return chance_of(terms.draw, cover)
 
 
-def lane_chance(terms: Terms, reachable: int, asked: int) -> float:
+def lane_chance(terms: Terms, stakes: Stakes, asked: Dues) -> float:
     """The chance that a batch's lane is drawn."""
-    return chance_at(terms, coverage(reachable, asked)) / 2**64
+    return chance_at(terms, lane_coverage(stakes, asked)) / 2**64
 
 
-def is_drawn(terms: Terms, randomness: bytes, reachable: int, asked: int) -> bool:
+def is_drawn(terms: Terms, randomness: bytes, stakes: Stakes, asked: Dues) -> bool:
     """Whether the first lane of a batch is drawn by that randomness (draws.is_drawn)."""
     coin = int.from_bytes(lane_seed(randomness, 0)[:8], "big")
-    return coin < chance_at(terms, coverage(reachable, asked))
+    return coin < chance_at(terms, lane_coverage(stakes, asked))
 
 
 @cache
@@ -164,7 +180,7 @@ class Cover:
     """The inequality of section 8 at one cover: chance × slash over the worst revenue.
 
     Attributes:
-        cover: V's stake over what the batch asked for.
+        cover: V's stake over what the batch asked for, or D's over its part.
         chance: of a draw.
         ratio: chance × slash / revenue, nothing else taken off.
         judged: the same times the chance that some drawn auditor and the last jury are right.

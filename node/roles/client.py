@@ -315,9 +315,12 @@ class ClientRole:
         drafters = ranked(self.directory.drafters(target), plan.drafter)
         return [(d, v) for v in verifiers for d in drafters]
 
-    async def _check_party(self, role: str, party: Party, tokens: int, token: bytes) -> None:
+    async def _check_party(
+        self, role: str, party: Party, answers: int, tokens: int, token: bytes
+    ) -> None:
         """SessionFault for one that asks too much, or that a lie about `tokens` tokens of output
-        would cost less than what the contracts hold against what it can earn by them."""
+        would cost less than what the contracts hold against what the lie can bring by them.
+        `answers`: the price of a token that its stake is locked for; V's is for D's pay too."""
         limits, highest = self.node.limits, getattr(self.node.prices, PRICED[role])
         if party.offer.price > highest:
             raise SessionFault(
@@ -330,7 +333,7 @@ class ClientRole:
         if cover <= 0:
             self._avoid[party.operator] = self.node.clock() + 60
             raise SessionFault(role, "has no stake that is free", party.operator.hex())
-        earns = party.offer.price * tokens
+        earns = answers * tokens
         if cover < earns * Fraction(limits.stake_cover):
             raise SessionFault(
                 role,
@@ -351,8 +354,12 @@ class ClientRole:
         """Quote, order, seed, start: each step signed and journalled before it is sent."""
         node, d, v = self.node, drafter.operator, verifier.operator
         tokens = plan.template.max_tokens - (before.state.position if before else 0)
-        for role, party in (("verifier", verifier), ("drafter", drafter)):
-            await self._check_party(role, party, tokens, plan.template.token)
+        (to_v, to_d), token = (verifier.offer.price, drafter.offer.price), plan.template.token
+        for role, party, answers in (
+            ("verifier", verifier, to_v + to_d),
+            ("drafter", drafter, to_d),
+        ):
+            await self._check_party(role, party, answers, tokens, token)
         request_id = plan.template.request_id
         parent = before.terms.order.session_id if before else ZERO32
         wanted = QuoteRequest(request_id, parent, plan.template.max_tokens)

@@ -289,6 +289,13 @@ def _wiring_auditors(contracts: Contracts, parameters: Parameters) -> Iterator[_
         lambda: panel_terms.is_referrer(audits.address),
         lambda: panel_terms.set_referrer(audits.address, True),
     )
+    least = parameters.least_stake
+    yield _Step(
+        "what stake settles a fault",
+        vault,
+        lambda: vault.least_stake() == least,
+        lambda: vault.set_least_stake(least),
+    )
     yield _Step(
         "vault to the panel's clock",
         vault,

@@ -127,7 +127,7 @@ class StakeVault(Owned):
         return bool(self.view("isSlasher", judge))
 
     def punished(self, fault: bytes) -> bool:
-        """Whether a slash under that name was carried out."""
+        """Whether a slash under that name was carried out, of a stake of `least_stake` or more."""
         return bool(self.view("punished", fault))
 
     def slice_length(self) -> int:
@@ -197,6 +197,13 @@ class StakeVault(Owned):
 
     def set_clock(self, clock: bytes) -> Call:
         return self.transact("setClock", clock)
+
+    def least_stake(self) -> int:
+        """From what stake on a slash settles its fault for ever."""
+        return int(self.view("leastStake"))
+
+    def set_least_stake(self, least: int) -> Call:
+        return self.transact("setLeastStake", least)
 
 
 # ---------------------------------------------------------------- lanes

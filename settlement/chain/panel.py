@@ -183,7 +183,7 @@ class PanelTerms(Owned):
     """What panels are run by."""
 
     def bond(self) -> int:
-        """What accusing a place that was never cleared takes now."""
+        """The least that accusing takes now."""
         return self.terms()[0]
 
     def terms(self) -> tuple[int, int, int, int]:
@@ -245,8 +245,9 @@ class AuditPanel(_Bonded):
     def open_case(self, place: bytes) -> int:
         return int(self.view("openCase", place))
 
-    def bond_for(self, place: bytes, settled_at: int) -> int:
-        return int(self.view("bondFor", place, settled_at))
+    def bond_for(self, place: bytes, fault: int, accused: bytes, settled_at: int) -> int:
+        """What accusing that place takes now. It grows with the accused's stake."""
+        return int(self.view("bondFor", place, fault, accused, settled_at))
 
     def accuse(self, fault: int, place: bytes) -> Call:
         """`place`: `PlaceRule.verdict_question` for F9, `draft_question` for F12."""

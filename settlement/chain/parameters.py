@@ -128,6 +128,7 @@ class PanelParameters:
     silent_bps: int = 500  # F10
     silent_reward_bps: int = 400
     delay: int = 4  # blocks
+    bond_bps: int = 2_000  # of the accuser's reward, where that is more than `bond`
 
     def terms_abi(self) -> tuple[Any, ...]:
         return (
@@ -141,6 +142,7 @@ class PanelParameters:
             self.min_pool,
             self.appeal_window,
             astuple(self.spans),
+            self.bond_bps,
         )
 
     def juries_abi(self) -> tuple[int, ...]:
@@ -191,6 +193,8 @@ class Parameters:
     panel: PanelParameters
     audits: AuditParameters
     timelock_delay: int
+    # A slash of less settles no fault for ever: half of it is far above what a round can bring.
+    least_stake: int = 1_000 * _TOKEN
 
     def to_json(self) -> dict[str, Any]:
         return {"profile": self.name, "timelockDelay": self.timelock_delay}
@@ -256,6 +260,7 @@ DEVNET: Final = Parameters(
         JurySpans(seat=20, commit=_MINUTE, open=_MINUTE, reveal=30), refer_window=30
     ),
     timelock_delay=0,
+    least_stake=100 * _TOKEN,
 )
 
 # A devnet on which panels are to be watched: as many jurors as in production, and time for six

@@ -53,7 +53,9 @@ PARAMETERS = replace(
     audits=replace(DEVNET.audits, spans=JurySpans(400, 400, 400, 400)),
 )
 PANEL, AUDITS = PARAMETERS.panel, PARAMETERS.audits
-SPARE = 10 * PANEL.bond  # what an auditor has for bonds
+# Of what half of V's stake would bring the accuser, more than the least bond (PanelTerms.bondAt).
+BOND = STAKE // 2 * PANEL.reward_bps // 10_000 * PANEL.bond_bps // 10_000
+SPARE = 10 * BOND  # what an auditor has for bonds
 SALT, PRINT = b"\x05" * 32, bytes(range(32))
 
 

@@ -57,6 +57,7 @@ ENTRY_POINTS: Final[dict[str, dict[str, str]]] = {
         "setSlasher": OWNER,
         "setTimes": OWNER,
         "setClock": OWNER,
+        "setLeastStake": OWNER,
         "lock": "NotEscrow",
         "slash": "NotSlasher",
         **_open(
@@ -150,6 +151,10 @@ SNAPSHOTS: Final = {
         "test_fault15_lockKeepsTheWindowItBeganWith",
         "test_fault3_unbondingCannotOverflow",
         "test_fault1_unbondingCoversEverythingThatIsJudged",
+    ),
+    "StakeVault.setLeastStake": (
+        "test_slash_APoorStakeSettlesNoFault",
+        "test_slash_AStakeOfTheLeastSettlesTheFault",
     ),
     "LaneEscrow.setParameters": (
         "test_fault15_epochKeepsItsFee",

@@ -9,6 +9,7 @@ import pytest
 from deployment import VERIFIER
 from panel_world import (
     AUDITS,
+    BOND,
     MARGIN,
     PANEL,
     PRINT,
@@ -47,8 +48,8 @@ def test_a_token_that_is_not_the_targets_costs_v_half(world: World, chain: Contr
     subject = chain.place_rule.verdict_subject(place, world.source())
     assert subject[15] == panels.verdict_figures(first.verdict_leaves[0])
     accuser = world.parties.client
-    bond = chain.panel.bond_for(chain.panel.place_of(9, subject), 0)
-    assert bond == PANEL.bond
+    bond = chain.panel.bond_for(chain.panel.place_of(9, subject), 9, V, 0)
+    assert bond == BOND > PANEL.bond
     world.send(accuser, chain.token.approve(chain.panel.address, bond))
     world.send(accuser, chain.panel.accuse(9, question))
     filed = world.last(CaseFiled)
@@ -129,8 +130,7 @@ def accused(world: World, chain: Contracts, session: Play) -> CaseFiled:
     """The session's first token, accused by the client."""
     place = panels.place_words(session.batch(), session.rounds[0].record.start_hash, 0, 0)
     question = chain.place_rule.verdict_question(place, world.source())
-    bond = chain.panel_terms.bond()
-    world.send(world.parties.client, chain.token.approve(chain.panel.address, bond))
+    world.send(world.parties.client, chain.token.approve(chain.panel.address, BOND))
     world.send(world.parties.client, chain.panel.accuse(9, question))
     return world.last(CaseFiled)
 
@@ -162,7 +162,7 @@ def test_an_accused_verifier_defends_itself(world: World, chain: Contracts, tmp_
     world.anvil.warp(PANEL.appeal_window + 1)
     node.look()
     assert chain.panel.case_of(filed.case_id).stage == CaseStage.CLOSED
-    assert chain.panel.bond_of(V) == PANEL.bond // 2
+    assert chain.panel.bond_of(V) == BOND // 2
     assert chain.vault.slashable(V, Role.VERIFIER) == STAKE
     counted = [node.counted(f"watch_{what}") for what in ("seat", "unseal", "decide", "conclude")]
     assert counted == [1, 1, 1, 1]

@@ -13,6 +13,7 @@ from deployment import DRAFTER, OWNER, VERIFIER, make_sender
 from panel_world import (
     AUDITOR_STAKE,
     AUDITORS,
+    BOND,
     MARGIN,
     PANEL,
     PRINT,
@@ -20,6 +21,7 @@ from panel_world import (
     SPARE,
     STAKE,
     TARGET,
+    TOKEN,
     V,
     World,
     anvil,
@@ -49,7 +51,7 @@ from settlement.signing import address_of_key
 
 __all__ = ["anvil", "chain", "folder", "opened", "world"]  # fixtures
 pytestmark = pytest.mark.slow
-BOTH = PanelConfig(seat=True, accuse_tokens=100.0, appeal_tokens=200.0)
+BOTH = PanelConfig(seat=True, accuse_tokens=BOND / TOKEN, appeal_tokens=2 * BOND / TOKEN)
 FALSE = Answer(print=PRINT, margin=MARGIN + 1)
 TRUE = Answer(print=PRINT)
 
@@ -185,11 +187,11 @@ def test_an_accused_token_is_judged_and_paid_for_by_nodes_alone(
     # The accuser has its bond and half of V's; the jurors share the rest, and are paid twice.
     accuser = people.accuser.address
     assert chain.panel.bond_of(accuser) == 0
-    assert people.tokens(people.accuser) == SPARE + PANEL.bond
+    assert people.tokens(people.accuser) == SPARE + BOND
     for juror in people.jurors:
         assert chain.panel.bond_of(juror.address) == 0
         paid = [e.event for e in people.paid() if e.event.juror == juror.address]
-        assert [event.share for event in paid] == [PANEL.bond // 6] * 2, "half of V's bond"
+        assert [event.share for event in paid] == [BOND // 6] * 2, "half of V's bond"
         assert chain.vault.slashable(juror.address, Role.AUDITOR) == AUDITOR_STAKE
     assert counts(people.jurors, "commit") == counts(people.jurors, "reveal") == [2, 2, 2]
     assert counts([people.accuser], "accuse") == [1]
@@ -217,7 +219,7 @@ def test_a_false_accusation_costs_its_bond_and_nothing_of_v(
     case = people.case()
     assert (case.stage, case.result) == (CaseStage.CLOSED, Result.CLEARED)
     assert chain.vault.slashable(V, Role.VERIFIER) == STAKE
-    lost = 3 * PANEL.bond
+    lost = 3 * BOND
     assert people.tokens(people.accuser) == SPARE - lost
     # It does not accuse that place again, whatever its journal says.
     for _ in range(2):
@@ -308,7 +310,7 @@ def test_no_bond_is_put_down_beyond_what_the_operator_allows(
     people = People(world, tmp_path / "people")
     people.accuser.close()
     people.auditors[0] = people.node(
-        "auditor-0", AUDITORS[0], PanelConfig(accuse_tokens=99.0, appeal_tokens=0.0)
+        "auditor-0", AUDITORS[0], PanelConfig(accuse_tokens=BOND / TOKEN - 1, appeal_tokens=0.0)
     )
     people.accuser.look()
     assert not people.standing().cases

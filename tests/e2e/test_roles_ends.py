@@ -339,7 +339,7 @@ def test_a_party_without_stake_is_not_asked() -> None:
 def test_a_party_whose_stake_does_not_cover_the_order_is_not_asked(role: str) -> None:
     """Were any stake enough, a lie could cost less than it earns."""
     arena = Arena(seed=84)
-    price = {"drafter": 3, "verifier": 11}[role]
+    price = {"drafter": 3, "verifier": 11 + 3}[role]  # V's stake answers for D's pay too
     where = (arena.seat(role).address, int(Role[role.upper()]))
 
     async def tried(plan: Plan, cover: int, factor: float) -> Outcome:

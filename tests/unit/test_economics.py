@@ -33,11 +33,19 @@ from node.economics.strategies import (
     Verifier,
 )
 from node.economics.tables import lines
-from node.economics.terms import Terms, TermsError, inequality, jury_errs, lane_chance, textbook
+from node.economics.terms import (
+    Stakes,
+    Terms,
+    TermsError,
+    inequality,
+    jury_errs,
+    lane_chance,
+    textbook,
+)
 from settlement.alpha import BUCKETS
 from settlement.chain.parameters import PRODUCTION
 from settlement.draws import DrawTerms
-from settlement.payments import MAX_UNSIGNED_TOKENS, PaymentModel
+from settlement.payments import MAX_UNSIGNED_TOKENS, Dues, PaymentModel
 
 PAIR = measured.pairs()[COUPLED]
 SMALL = {"batches": 30, "pool": 32}
@@ -251,7 +259,7 @@ def test_the_break_even_rate_parts_lies_that_pay_from_those_that_do_not(found: S
     lie = next(one for one in matrix.lies if by.endswith(one.name))
     for factor, pays in ((0.9, True), (1.1, False)):
         terms = replace(table.terms, flat_rate=factor * chance)
-        net = lie.net(terms, table.stakes.verifier, table.stakes.verifier)
+        net = lie.net(terms, table.stakes)
         assert (net > 0) == pays
     assert 0.001 < chance < table.terms.draw.base_rate / 2**32
 
@@ -264,7 +272,8 @@ def test_the_break_even_stake_parts_them_too(found: Study) -> None:
     assert least is not None
     for factor, pays in ((0.95, True), (1.05, False)):
         stake = factor * least * lie.revenue
-        assert (lie.net(table.terms, stake, table.stakes.verifier) > 0) == pays
+        stakes = expected.staking(table.stakes, "drafter", stake)
+        assert (lie.net(table.terms, stakes) > 0) == pays
 
 
 @pytest.mark.parametrize("name", ["accept all", "3 bits", "silent at audit", "cheap + prefill"])
@@ -278,21 +287,22 @@ def test_sampled_and_closed_form_agree(name: str) -> None:
         played[verifier.name] = play(table, DRAFTERS[0], verifier, pool, np.random.default_rng(6))
     honest = played[HONEST]
     lie = expected.deviation(table, lying, pools[name], played[name], honest)
-    stake = table.stakes.verifier
     sampled = expected.per_batch(table, played[name].verifier - honest.verifier)
-    assert sampled == pytest.approx(lie.net(table.terms, stake, stake), rel=0.12)
+    assert sampled == pytest.approx(lie.net(table.terms, table.stakes), rel=0.12)
 
 
-def test_a_drafter_in_one_big_batch_is_held_by_its_own_stake_only(found: Study) -> None:
-    """Draws go by V's cover. What only a draw finds of D's lies is then drawn at ρ, whatever D
-    stakes; the study says so rather than hide it."""
-    matrix = found.ours(REJECTION)
-    table = matrix.table
-    lie = next(one for one in matrix.lies if one.name == "lying q")
-    ratio = expected.largest_batch(table, lie)
-    assert ratio is not None
-    assert ratio < 1
-    assert any("one batch" in line and "lying q" in line for line in lines(found))
+def test_nobody_gains_by_putting_all_into_one_batch(found: Study) -> None:
+    """Draws go by the thinner of both covers, and V's stake is locked for D's pay too: whoever
+    lies loses at least the more, the more of its stake one batch uses up."""
+    for mode in MODES:
+        matrix = found.ours(mode)
+        for lie in matrix.lies:
+            ratio = expected.largest_batch(matrix.table, lie)
+            # A drafter of another model in coupled mode is found by its claim, which takes more
+            # than one batch; it harms nobody.
+            if ratio is not None:
+                assert ratio >= 1, (lie.name, mode, ratio)
+    assert not any("in one batch that takes all" in line for line in lines(found))
 
 
 # ---------------------------------------------------------------- chances
@@ -316,9 +326,16 @@ def test_the_inequality_holds_from_a_cover_of_four() -> None:
 
 def test_draws_follow_the_cover() -> None:
     terms = Terms(draw=DrawTerms(2**32 // 20, 5_000, 4))
-    assert lane_chance(terms, 100, 100) == 1
-    assert lane_chance(terms, 10**9, 1) == pytest.approx(0.05)
-    assert lane_chance(replace(terms, flat_rate=0.3), 1, 10**9) == pytest.approx(0.3)
+    rich = Stakes(10**9, 10**9)
+    assert lane_chance(terms, replace(rich, verifier=100), Dues(0, 100)) == 1
+    assert lane_chance(terms, rich, Dues(1, 1)) == pytest.approx(0.05)
+    assert lane_chance(replace(terms, flat_rate=0.3), rich, Dues(10**9, 1)) == pytest.approx(0.3)
+    # The thinner stake decides: V's against all of it, D's against its own part.
+    needed = 8 / 3 / 0.5
+    assert lane_chance(terms, replace(rich, verifier=32), Dues(1, 1)) == pytest.approx(needed / 16)
+    assert lane_chance(terms, replace(rich, drafter=32), Dues(2, 1)) == pytest.approx(needed / 16)
+    assert lane_chance(terms, replace(rich, drafter=0), Dues(0, 1)) == pytest.approx(0.05)
+    assert lane_chance(terms, replace(rich, drafter=0), Dues(1, 1)) == 1
 
 
 # ---------------------------------------------------------------- the α test

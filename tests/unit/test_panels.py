@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from settlement.chain.parameters import PROFILES
 from settlement.hashing import keccak256
 from settlement.panels import (
     Answer,
@@ -21,6 +22,7 @@ from settlement.panels import (
     distance,
     draw_jury,
     draw_seat,
+    least_bond,
     lower_median,
     passes,
     result_of,
@@ -148,3 +150,48 @@ def test_a_fingerprint_has_32_bytes() -> None:
     assert distance(b"\x80\x00" * 16, b"\x7f\xff" * 16) == 16 * 65535
     with pytest.raises(ValueError, match="32 bytes"):
         distance(bytes(31), bytes(32))
+
+
+# ---------------------------------------------------------------- false accusations
+
+
+def _accusing(panel: int, appeal: int, share: Fraction, bond: Fraction, appeals: bool) -> Fraction:
+    """What a false accusation is worth, a branch at a time: the reward is one, jurors of `share` of
+    the stake lie along, the accused appeals every conviction."""
+    wrong = {1: bad_jury(panel, share), 2: bad_jury(appeal, share)}
+    jurors = share / 2  # of a lost bond: half is the jurors'
+    worth = Fraction(0)
+    for first in (True, False):  # the panel convicts
+        at = wrong[1] if first else 1 - wrong[1]
+        if not first and not appeals:
+            worth -= at * bond * (1 - jurors)
+            continue
+        for last in (True, False):
+            so = at * (wrong[2] if last else 1 - wrong[2])
+            if last:
+                # Of the accused's own appeal half goes to the accuser.
+                worth += so * (1 + (2 * bond * (Fraction(1, 2) + jurors) if first else 0))
+            else:
+                worth -= so * bond * (1 if first else 3) * (1 - jurors)
+    return worth
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 4), Fraction(1, 3), Fraction(2, 5)])
+@pytest.mark.parametrize("sizes", [(5, 15), (3, 15), (3, 5)])
+def test_the_least_bond_parts_accusations_that_pay_from_those_that_do_not(
+    sizes: tuple[int, int], share: Fraction
+) -> None:
+    least = least_bond(*sizes, share)
+    for factor, pays in ((Fraction(99, 100), True), (Fraction(101, 100), False)):
+        worth = (_accusing(*sizes, share, factor * least, appeals) for appeals in (True, False))
+        assert (max(worth) > 0) == pays
+
+
+def test_no_false_accusation_pays_under_the_deployed_terms() -> None:
+    """While a third of the stake lies: whatever the accused's stake, and even if all that victims
+    may get went to the accuser's friends."""
+    for parameters in PROFILES.values():
+        panel = parameters.panel
+        returns = Fraction(panel.reward_bps + panel.victim_bps, panel.reward_bps)
+        least = least_bond(panel.panel_size, panel.appeal_size, Fraction(1, 3), returns)
+        assert Fraction(panel.bond_bps, 10_000) > 2 * least

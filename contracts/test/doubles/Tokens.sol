@@ -42,6 +42,7 @@ contract HookToken is ERC20 {
         if (target != address(0)) {
             address hooked = target;
             target = address(0);
+            // solhint-disable-next-line avoid-low-level-calls
             (succeeded, answer) = hooked.call(data);
         }
     }
