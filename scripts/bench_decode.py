@@ -17,6 +17,7 @@ lookup alone; `exit-N` the target's first N layers. Ratios:
   vs_assisted_model the same with the model alone on our side too
   vs_prompt_lookup  ours with n-gram, against transformers' prompt lookup
   vs_plain_min      lowest lower bound, over prompt classes and drafters, against our plain
+  vs_plain_min_mixed  the same of mixed alone
   vs_generate       ours mixed, against transformers' plain generate
   copy_ngram        ours with n-gram against our plain, where the prompt is copied
 """
@@ -106,7 +107,10 @@ def ratios(table: Table) -> dict[str, Any]:
         for kind in CLASSES
     }
     out["vs_plain"] = {where: r.as_json() for where, r in against.items() if r.pairs}
-    out["vs_plain_min"] = min((r["low"] for r in out["vs_plain"].values()), default=None)
+    lows = {where: r["low"] for where, r in out["vs_plain"].items()}
+    out["vs_plain_min"] = min(lows.values(), default=None)
+    mixed = [low for where, low in lows.items() if where.startswith(f"{MIXED[1]}/")]
+    out["vs_plain_min_mixed"] = min(mixed, default=None)
     return out
 
 
@@ -143,12 +147,13 @@ def show(table: Table, rows: Sequence[dict[str, Any]]) -> None:
             name = f"T={temperature:g} {engine[0]} {engine[1]}"
             print(f"{name:28}" + "".join(f"{cell:10.2f}" for cell in [*cells, whole]))
     found = ratios(table)
-    for name in (name for name in found if name not in ("vs_plain", "vs_plain_min")):
+    for name in (name for name in found if not name.startswith("vs_plain")):
         for where, r in found[name].items():
             r = Ratio(**r)
             print(f"{name:18} {'T=' + where if where != 'all' else where:8} {r}")
     for name, r in found["vs_plain"].items():
         print(f"vs plain {name:18} {Ratio(**r)}")
+    print(f"lowest bound: {found['vs_plain_min']}, of mixed alone {found['vs_plain_min_mixed']}")
     same = [row["same_text"] for row in rows if row["temperature"] == 0 and "same_text" in row]
     print(f"T=0: {sum(same)} of {len(same)} texts equal to our plain text")
 
