@@ -39,8 +39,9 @@ from node.receiptkeeper import ReceiptKeeper
 from node.retention import keep_short
 from node.roles.auditing import DrawBoard
 from node.roles.auditor import AuditorRole
-from node.roles.client import ClientRole, Party
+from node.roles.client import ClientRole
 from node.roles.juror import JurorRole, JuryBoard
+from node.roles.plan import Party
 from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.serving import Served, serve_auditor, serve_drafter, serve_verifier

@@ -14,7 +14,8 @@ from node.config import NodeConfig
 from node.inference.params import KEY_THRESHOLDS, Q24
 from node.inference.tokens import TextStream, Tokenizer, TokenizerError
 from node.roles import receipt
-from node.roles.client import ClientError, ClientRole, Outcome, Plan, plan_for
+from node.roles.client import ClientRole, Outcome
+from node.roles.plan import ClientError, Plan, plan_for
 from settlement.durable import write_atomic
 from settlement.records import NO_TOKEN, Manifest, Mode
 from settlement.schema import RecordError

@@ -7,7 +7,8 @@ from typing import Any
 import trio
 from arena import TableChain
 
-from node.roles.client import ClientRole, Plan
+from node.roles.client import ClientRole
+from node.roles.plan import Plan
 from node.roles.ports import LaneView
 from node.roles.session import SessionFault
 from settlement.records import Lane

@@ -23,10 +23,11 @@ from node.inference.verifier import Verifier
 from node.inference.window import FixedWindow
 from node.network.errors import NetworkError
 from node.network.memory import run_deterministically
-from node.roles.client import ClientError, ClientRole
+from node.roles.client import ClientRole
 from node.roles.convert import stop_rules
 from node.roles.drafter import DrafterRole
 from node.roles.engines import WorkerDrafter, WorkerTarget
+from node.roles.plan import ClientError
 from node.roles.session import SessionFault
 from node.roles.verifier import VerifierRole
 from settlement.records import Domain, Mode

@@ -33,10 +33,11 @@ from node.journal import StoredVoucher
 from node.network.errors import NetworkError
 from node.network.memory import run_deterministically
 from node.network.messages import Role
-from node.roles.client import ClientError, ClientRole, Outcome, Party, Plan
+from node.roles.client import ClientRole, Outcome
 from node.roles.convert import stop_rules
 from node.roles.drafter import DrafterRole
 from node.roles.engines import WorkerDrafter, WorkerTarget
+from node.roles.plan import ClientError, Party, Plan
 from node.roles.ports import Node
 from node.roles.redraft import redraft
 from node.roles.rerun import Case, Difference, Findings, Tolerance, rerun

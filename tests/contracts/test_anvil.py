@@ -140,3 +140,20 @@ def test_a_saved_state_larger_than_a_request_may_be_is_started_from(tmp_path: Pa
         assert chain.rpc("eth_getBlockByNumber", hex(height), False)["hash"] == tip
         for account, code in codes.items():
             assert chain.rpc("eth_getCode", account, "latest") == code
+
+
+@pytest.mark.slow
+def test_a_block_a_second_and_back_to_one_a_transaction() -> None:
+    with Anvil() as chain:
+        chain.every_second(True)
+        begun, deadline = chain.block_number, time.monotonic() + 20.0
+        while chain.block_number < begun + 2:
+            assert time.monotonic() < deadline, "no block came by itself"
+            time.sleep(0.1)
+        chain.every_second(False)
+        rich, poor = (chain.rpc("eth_accounts")[at] for at in (0, 1))
+        before = chain.block_number
+        chain.rpc("eth_sendTransaction", {"from": rich, "to": poor, "value": "0x1"})
+        assert chain.block_number == before + 1
+        time.sleep(2.2)
+        assert chain.block_number == before + 1

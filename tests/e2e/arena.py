@@ -22,9 +22,10 @@ from node.inference.window import FixedWindow
 from node.journal import Journal
 from node.network.memory import LinkConditions, MemoryNetwork
 from node.network.messages import BOUNDS, Offer, Role
-from node.roles.client import ClientRole, Party, Plan, plan_for
+from node.roles.client import ClientRole
 from node.roles.drafter import DrafterRole
 from node.roles.engines import WorkerDrafter, WorkerTarget
+from node.roles.plan import Party, Plan, plan_for
 from node.roles.ports import LaneView, Node
 from node.roles.verifier import VerifierRole
 from settlement.records import Domain, Lane, Mode

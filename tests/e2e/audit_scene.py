@@ -15,7 +15,8 @@ from node.inference.model_drafter import ModelDrafter
 from node.network.memory import run_deterministically
 from node.roles.auditing import Auditor, DrawnLane
 from node.roles.auditor import AuditorRole, Patience
-from node.roles.client import Outcome, Plan
+from node.roles.client import Outcome
+from node.roles.plan import Plan
 from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.roles.rerun import Loaded, WorkerRerun

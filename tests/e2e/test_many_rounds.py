@@ -20,7 +20,8 @@ from test_roles import close_draft, plain
 
 from node.config import LimitConfig
 from node.network.memory import LinkConditions, run_deterministically
-from node.roles.client import Outcome, Plan
+from node.roles.client import Outcome
+from node.roles.plan import Plan
 from node.roles.ports import LaneView
 from settlement.records import Domain, DraftCommit, Mode, Order, SessionStart, Verdict, Voucher
 

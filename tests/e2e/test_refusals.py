@@ -31,7 +31,8 @@ from node.network import exchange
 from node.network.errors import Refused
 from node.network.memory import run_deterministically
 from node.network.messages import Kind, OrderAccept, OrderOffer, PromptDelivery
-from node.roles.client import ClientRole, NoParties, Plan
+from node.roles.client import ClientRole
+from node.roles.plan import NoParties, Plan
 from node.roles.refusals import NO_SIGNATURE, No
 from node.roles.verifier import VerifierRole
 from settlement.chain.anvil import Anvil

@@ -20,8 +20,9 @@ from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.scripted import ScriptedDrafter
 from node.network.memory import LinkConditions, run_deterministically
-from node.roles.client import Outcome, Plan
+from node.roles.client import Outcome
 from node.roles.convert import stop_rules
+from node.roles.plan import Plan
 from node.roles.session import Terms
 from settlement.records import Mode
 

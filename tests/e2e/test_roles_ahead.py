@@ -12,7 +12,8 @@ from arena import Arena, ignore
 from test_roles import CrashAt, check_pay, close_draft, plain, serve_with_crash, target
 
 from node.network.memory import run_deterministically
-from node.roles.client import Outcome, Plan
+from node.roles.client import Outcome
+from node.roles.plan import Plan
 from node.roles.refusals import No
 from node.roles.verifier import VerifierRole
 

@@ -17,8 +17,9 @@ from node.config import LimitConfig
 from node.network.memory import run_deterministically
 from node.network.messages import Offer, Role
 from node.roles import party
-from node.roles.client import ClientError, NoParties, Outcome, Plan
+from node.roles.client import Outcome
 from node.roles.frames import VerdictFrame
+from node.roles.plan import ClientError, NoParties, Plan
 from node.roles.session import SessionFault, SessionState, advance, check_verdict
 from settlement import coins, trees
 from settlement.records import Mode, extend_context

@@ -17,8 +17,8 @@ from node.network.memory import run_deterministically
 from node.network.messages import DraftRound
 from node.roles import convert
 from node.roles.accusations import MOST_A_SESSION, keep
-from node.roles.client import ClientError
 from node.roles.drafter import DrafterRole
+from node.roles.plan import ClientError
 from node.roles.ports import Node
 from settlement import trees
 from settlement.fault_proofs import Fault

@@ -18,9 +18,10 @@ from node.config import LimitConfig
 from node.network.errors import Refused
 from node.network.memory import run_deterministically
 from node.network.messages import RoundRun, VoucherRequest
-from node.roles.client import ClientError, ClientRole, Outcome
+from node.roles.client import ClientRole, Outcome
 from node.roles.drafter import DrafterRole
 from node.roles.lanes import LaneBook, LaneRound
+from node.roles.plan import ClientError
 from node.roles.ports import LaneView
 from node.roles.purse import Payment, Purse
 from node.roles.refusals import NO_SIGNATURE

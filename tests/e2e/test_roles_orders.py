@@ -27,8 +27,9 @@ from node.network.messages import (
     StartOffer,
 )
 from node.roles import party as party_module
-from node.roles.client import ClientRole, Plan
+from node.roles.client import ClientRole
 from node.roles.party import Party
+from node.roles.plan import Plan
 from node.roles.ports import LaneView
 from node.roles.refusals import NO_SIGNATURE, No
 from settlement import coins

@@ -19,7 +19,7 @@ from node.network.errors import PeerClosed, Refused
 from node.network.memory import run_deterministically
 from node.network.messages import DraftRound, Kind, StartOffer
 from node.network.messages import SessionState as StateMessage
-from node.roles.client import Plan
+from node.roles.plan import Plan
 from node.roles.ports import LaneView
 from node.roles.refusals import NO_SIGNATURE
 from settlement import coins

@@ -9,7 +9,8 @@ from arena import Arena, ignore
 from test_roles import close_draft, plain, target
 
 from node.network.memory import run_deterministically
-from node.roles.client import Outcome, Plan
+from node.roles.client import Outcome
+from node.roles.plan import Plan
 
 PAUSE = 2.0  # seconds of the run's own clock for every round that the slow one is shown
 

@@ -29,7 +29,7 @@ from node.roles.auditing import (
     opens,
     signed,
 )
-from node.roles.client import plan_for
+from node.roles.plan import plan_for
 from node.roles.records import path_of, preimage_of, proof_of, settled_of, sums_of
 from node.roles.rerun import NEAR_TIE, Placed, Tolerance, judge
 from settlement import masses, trees
