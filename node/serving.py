@@ -177,6 +177,10 @@ async def serve_drafter(
         frozenset([manifest.model_id]),
         await claim_check(config, contracts),
     )
+    node.metrics.gauges |= {
+        "draft_turns": lambda: worker.draftings,
+        "draft_turn_sessions": lambda: worker.drafting_sessions,
+    }
     await nursery.start(role.run)
     offer = Offer(
         int(Role.DRAFTER),
