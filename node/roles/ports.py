@@ -60,9 +60,9 @@ class ChainView(Protocol):
         ...
 
     async def cover(self, operator: bytes, role: int, token: bytes) -> int:
-        """The most that the operator's free stake in a role (`network.messages.Role`) lets it be
-        paid now, in units of `token`: free active stake over what the contracts lock behind each
-        unit paid. Zero without stake. Raises ChainUnavailable."""
+        """Payments that the operator's free stake in a role (`network.messages.Role`) can answer
+        for now, in units of `token`: free active stake over what the contracts lock behind each
+        unit paid. V's answers for D's pay too. Zero without stake. Raises ChainUnavailable."""
         ...
 
 
