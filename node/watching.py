@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import count
 from time import monotonic
 from typing import Any, Final
@@ -112,8 +113,9 @@ class WatchDesk:
         """The same, of panels."""
         return PanelPolicy(
             seats=self._panel.seat,
-            bond=round(self._panel.accuse_tokens * 10**decimals),
-            appeal=round(self._panel.appeal_tokens * 10**decimals),
+            # In whole units: 25,000 tokens times 10**18 as a float is a little less.
+            bond=round(Fraction(self._panel.accuse_tokens) * 10**decimals),
+            appeal=round(Fraction(self._panel.appeal_tokens) * 10**decimals),
             patience=self._config.draw_patience_seconds,
         )
 

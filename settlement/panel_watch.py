@@ -7,7 +7,8 @@ found a fault that only a panel can judge files it, an auditor keeps its seat at
 weighs, and everybody pulls what is due. Nothing is remembered: what is still to do is what the
 chain says is not done. What depends on a block that may be undone carries its hash in its intent.
 
-Not here: tickets and canaries of `SampleAudits`.
+Not here: to enter tickets of `SampleAudits`, or to judge them; a juror of one says that nothing was
+delivered to it, for silence would cost stake.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Held(Prints, Protocol):
 
     def suspects(self) -> Sequence[Suspect]: ...
 
+    def secret(self, name: str) -> bytes:
+        """32 random bytes by name, journalled at the first call."""
+        ...
+
 
 @dataclass(frozen=True)
 class PanelPolicy:
@@ -124,6 +129,8 @@ class PanelWatch:
                 self._defend(plan, case, found.jury_of(case), now)
         for case, jury, member in found.sitting(self._mine):
             self._answer(plan, case, jury, member, now)
+        for audit, jury, member in found.auditing(self._mine):
+            self._abstain(plan, audit, jury, member, now)
         for case in found.cases.values():
             self._move(plan, case, found, now)
         for suspect in self._held.suspects():
@@ -166,19 +173,38 @@ class PanelWatch:
     # ------------------------------------------------------------ jurors
 
     def _answer(self, plan: Plan, case: PanelCase, jury: JuryView, member: bytes, now: Now) -> None:
-        """Commits to the journalled answer, and reveals it once nobody can commit any more."""
-        juries, about = self._contracts.juries, f"jury {jury.id} of panel case {case.id}"
-        sealed = self._held.sealed(case.question(jury.id))
+        """Says what is journalled of a case; where nothing is and time runs out, that is shown."""
+        about = f"jury {jury.id} of panel case {case.id}"
+        sealed, until = self._held.sealed(case.question(jury.id)), jury.summoned.commit_until
+        if sealed is None and member not in jury.committed:
+            if until - case.commit_span // 4 < now.time <= until and not jury.opened:
+                reason = "the session has not been run again yet"
+                plan.lacks.append(Lack(Action.COMMIT, about, until, reason))
+            return
+        self._say(plan, about, jury, member, sealed, now)
+
+    def _abstain(self, plan: Plan, audit: int, jury: JuryView, member: bytes, now: Now) -> None:
+        """Says of a sealed ticket that nothing was delivered, which it was not: silence would cost
+        stake, and anybody can enter tickets."""
+        salt = self._held.secret(f"audit-jury:{jury.id}:{jury.since.hex()}")
+        sealed = Sealed(Answer(withheld=True), salt)
+        self._say(plan, f"jury {jury.id} of audit {audit}", jury, member, sealed, now)
+
+    def _say(
+        self,
+        plan: Plan,
+        about: str,
+        jury: JuryView,
+        member: bytes,
+        sealed: Sealed | None,
+        now: Now,
+    ) -> None:
+        """Commits to an answer, and reveals it once nobody can commit any more."""
+        juries = self._contracts.juries
         mark = f"{jury.id}:{jury.since[:6].hex()}"
         kept = jury.committed.get(member)
         if kept is None:
-            if now.time > jury.summoned.commit_until or jury.opened:
-                return
-            if sealed is None:
-                if now.time > jury.summoned.commit_until - case.commit_span // 4:
-                    reason = "the session has not been run again yet"
-                    until = jury.summoned.commit_until
-                    plan.lacks.append(Lack(Action.COMMIT, about, until, reason))
+            if sealed is None or now.time > jury.summoned.commit_until or jury.opened:
                 return
             call = juries.commit(jury.id, self._seal(jury.id, member, sealed))
             intent, until = f"jury-commit:{mark}", jury.summoned.commit_until

@@ -31,6 +31,7 @@ from settlement.chain.panel_events import (
     MemberDismissed,
     PrintOpened,
     SeatChanged,
+    TicketEntered,
 )
 from settlement.hashing import keccak256, uint
 from settlement.panels import Result
@@ -245,11 +246,12 @@ def place_name(fault: int, start_hash: bytes, round_: int, within: int) -> bytes
 
 @dataclass
 class PanelStanding:
-    """Cases and juries by id; (weight, changes so far) of seats by (model, account); and the models
-    that an account serves as an auditor."""
+    """Cases and juries by id; audits by their jury; (weight, changes so far) of seats by (model,
+    account); and the models that an account serves as an auditor."""
 
     cases: dict[int, PanelCase] = field(default_factory=dict)
     juries: dict[int, JuryView] = field(default_factory=dict)
+    audits: dict[int, int] = field(default_factory=dict)
     seats: dict[tuple[bytes, bytes], tuple[int, int]] = field(default_factory=dict)
     serves: dict[bytes, set[bytes]] = field(default_factory=dict)
 
@@ -272,6 +274,15 @@ class PanelStanding:
                 for member in jury.members:
                     if member in accounts:
                         yield case, jury, member
+
+    def auditing(self, accounts: frozenset[bytes]) -> Iterator[tuple[int, JuryView, bytes]]:
+        """The same of audits of `SampleAudits`: audit, seated jury, member."""
+        for number, audit in self.audits.items():
+            jury = self.juries[number]
+            if jury.seated and not jury.cancelled:
+                for member in jury.members:
+                    if member in accounts:
+                        yield audit, jury, member
 
 
 def fold_panel(events: Iterable[ChainEvent]) -> PanelStanding:
@@ -296,6 +307,8 @@ def fold_panel(events: Iterable[ChainEvent]) -> PanelStanding:
                 found.block_hash,
                 last,
             )
+        elif isinstance(event, TicketEntered):
+            standing.audits[event.jury_id] = event.audit_id
         elif isinstance(event, ModelServed):
             if event.role == Role.AUDITOR:
                 served = standing.serves.setdefault(bytes(event.account), set())

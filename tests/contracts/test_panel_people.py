@@ -40,8 +40,9 @@ from node.network.messages import DrawnAnswer
 from node.roles.records import path_of, preimage_of
 from node.roles.suspicions import SUSPECT, Suspicion, answer_name, wire_of
 from settlement.chain.contracts import Contracts, Role
+from settlement.chain.errors import Reverted
 from settlement.chain.panel import CaseStage
-from settlement.chain.panel_events import AnswerCommitted, JurorPaid
+from settlement.chain.panel_events import AnswerCommitted, JurorPaid, TicketEntered
 from settlement.chain.panel_standing import PanelStanding, fold_panel
 from settlement.hashing import keccak256
 from settlement.panel_watch import Sealed
@@ -302,6 +303,26 @@ def test_silence_costs_a_juror_and_who_has_dismissed_it_is_paid(
         people.world.anvil.mine(1)
     assert chain.vault.slashable(silent.address, Role.AUDITOR) < AUDITOR_STAKE
     assert sum(counts(active, "dismiss")) >= 1
+
+
+def test_a_strangers_ticket_costs_no_juror_its_stake(people: People, chain: Contracts) -> None:
+    """Entered for a small bond, delivered to nobody, never opened."""
+    world, stranger = people.world, people.world.parties.client
+    world.send(stranger, chain.token.approve(chain.audits.address, chain.audit_terms.bond()))
+    world.send(stranger, chain.audits.enter(b"\x77" * 32, TARGET.model_id))
+    entered = world.last(TicketEntered)
+    members = world.seat(entered.jury_id)
+    for _ in range(2):
+        people.look()
+    jury = people.standing().juries[entered.jury_id]
+    assert set(jury.committed) == set(members), "all have said that nothing came"
+    assert counts(people.auditors, "commit").count(1) == len(members)
+    world.anvil.warp(4_000)
+    world.send(stranger, chain.audits.lapse(entered.audit_id))
+    for member in members:
+        with pytest.raises(Reverted, match=r"StillSitting|NotSilent"):
+            world.send(stranger, chain.juries.dismiss(entered.jury_id, member))
+        assert chain.vault.slashable(member, Role.AUDITOR) == AUDITOR_STAKE
 
 
 def test_no_bond_is_put_down_beyond_what_the_operator_allows(

@@ -30,12 +30,14 @@ from settlement.chain.panel_events import (
     MemberDismissed,
     PrintOpened,
     SeatChanged,
+    TicketEntered,
 )
 from settlement.chain.panel_standing import fold_panel
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import Standing
 from settlement.duties import Action, Now, Plan
 from settlement.fault_proofs import fault_name
+from settlement.hashing import keccak256
 from settlement.panel_watch import PanelPolicy, PanelWatch, Sealed, Suspect
 from settlement.panels import Answer, Result
 
@@ -109,6 +111,7 @@ class Held:
         self.answers: dict[str, Sealed] = dict(sealed)
         self.prints: dict[tuple[bytes, int, int], tuple[bytes, bytes]] = {}
         self.found: list[Suspect] = []
+        self.secrets: dict[str, bytes] = {}
 
     def batch(self, root: bytes) -> None:
         return None
@@ -121,6 +124,9 @@ class Held:
 
     def suspects(self) -> list[Suspect]:
         return self.found
+
+    def secret(self, name: str) -> bytes:
+        return self.secrets.setdefault(name, keccak256(name.encode()))
 
 
 def question(events: list[ChainEvent], jury: int = 1) -> str:
@@ -237,6 +243,29 @@ def test_a_commitment_that_is_not_the_journals_is_an_operators_matter() -> None:
     made = plan(J1, events, FILED, held)
     assert actions(made) == []
     assert made.lacks[0].action == Action.REVEAL
+
+
+def test_a_juror_of_a_strangers_ticket_abstains_and_is_not_silent() -> None:
+    """Anybody can enter a ticket for a small bond: jurors that said nothing would pay for it."""
+    ticket = replace(summoned(1), court=AUDITS)
+    entered = (ticket, TicketEntered(7, OTHER, MODEL, 1, ()), JurySeated(1, [J1, J2, J3]))
+    held = Held()
+    (commit,) = plan(J1, log(*entered), FILED, held).duties
+    assert (commit.action, commit.until) == (Action.COMMIT, COMMIT_UNTIL)
+    (salt,) = held.secrets.values()
+    abstention = Answer(withheld=True)
+    word = panels.commitment(31337, JURIES, 1, J1, abstention, salt)
+    assert repr(word) in commit.call.data.decode()
+    assert plan(J1, log(*entered), FILED, held).duties == [commit], "and says the same after"
+    assert plan(OTHER, log(*entered), FILED).duties == []
+    assert plan(J1, log(*entered), COMMIT_UNTIL + 1, held).duties == []
+    said = (*entered, *(AnswerCommitted(1, m, word) for m in (J1, J2, J3)))
+    assert plan(J1, log(*said), FILED, held).duties == []
+    (reveal,) = plan(J1, log(*said, JuryOpened(1, REVEAL_UNTIL)), FILED, held).duties
+    assert reveal.action == Action.REVEAL
+    assert repr((True, 0, bytes(32), salt))[1:-1] in reveal.call.data.decode()
+    over = (*said, JuryOpened(1, REVEAL_UNTIL), AnswerRevealed(1, J1, True, 0, bytes(32)))
+    assert plan(J1, log(*over), FILED, held).duties == []
 
 
 def test_who_does_not_sit_owes_nothing() -> None:
