@@ -52,7 +52,8 @@ from settlement.panels import Result
 from settlement.records import Mode, Tier
 
 pytestmark = pytest.mark.slow
-STAKE, SPARE = 10**5 * TOKEN, 10**3 * TOKEN
+# So small a stake is accused of for the least bond.
+STAKE, SPARE = 2_000 * TOKEN, 1_000 * TOKEN
 AUDITORS = tuple(f"auditor-{number}" for number in range(1, 5))
 ROLES = {
     "drafter": Role.DRAFTER,
