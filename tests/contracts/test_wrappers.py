@@ -276,6 +276,7 @@ UNREAD = {
     "JudgeSet",
     "KeyProposed",
     "LaneSkipped",
+    "LeastStakeSet",
     "LockReleased",
     "MinStakeChanged",
     "OwnershipTransferStarted",
