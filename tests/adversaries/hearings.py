@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from courtroom import KEYS, STAKE
-from panelroom import AUDITORS, DRAFT, PARAMETERS, TARGET, Hall, PanelRoom, key_of
+from panelroom import AUDITORS, DRAFT, MOST_BOND, PARAMETERS, TARGET, Hall, PanelRoom, key_of
 from stage import Played, Row, Scene
 
 from node.roles import answering
@@ -391,7 +391,7 @@ def passes_canaries(room: PanelRoom) -> Row:
     hall.reveal(jury, answers)
     hall.send(STRANGER, chain.audits.finish(audit))
     assert chain.audits.stage_of(audit) == AuditStage.PASSED
-    hall.send(STRANGER, chain.token.approve(chain.panel.address, chain.panel_terms.bond()))
+    hall.send(STRANGER, chain.token.approve(chain.panel.address, MOST_BOND))
     hall.send(STRANGER, chain.audits.refer(audit, canary))
     filed = hall.last(CaseFiled)
     result = _panel(ground, filed, honest)
@@ -423,11 +423,12 @@ def false_accuser(room: PanelRoom) -> Row:
     """An auditor takes an honest verifier to the panel."""
     ground = Ground(room, "false accuser").settled()
     hall, chain, liar = ground.hall, ground.chain, AUDITORS[0]
-    bond = chain.panel_terms.bond()
-    hall.send(KEYS[0], chain.token.transfer(address_of_key(liar), bond))
-    hall.send(liar, chain.token.approve(chain.panel.address, bond))
+    hall.send(KEYS[0], chain.token.transfer(address_of_key(liar), MOST_BOND))
+    hall.send(liar, chain.token.approve(chain.panel.address, MOST_BOND))
     hall.send(liar, chain.panel.accuse(WRONG_TARGET, ground.question(0, 0)))
-    result = _panel(ground, hall.last(CaseFiled), ground.answer(0, 0), printed=False)
+    filed = hall.last(CaseFiled)
+    bond = filed.charge[8]  # IAuditPanel.Charge
+    result = _panel(ground, filed, ground.answer(0, 0), printed=False)
     verifier = address_of_key(ground.keys["verifier"])
     back, to_v = (chain.panel.bond_of(who) for who in (address_of_key(liar), verifier))
     lost = result == Result.CLEARED and back == 0 and to_v == bond // 2

@@ -40,6 +40,8 @@ from settlement.records import Lane, Manifest, Tier
 from settlement.signing import address_of_key
 
 RESERVE = 10 * TOKEN
+# A bond grows with the stake that it puts at risk, and with the times a place was cleared.
+MOST_BOND = 10**5 * TOKEN
 AUDITORS = tuple(keccak256(b"auditor", bytes([number])) for number in range(7))
 TARGET, DRAFT = (
     Manifest(name, Tier.FLOAT32, b"\x01" * 32, b"\x02" * 32, 512, (2,), 1024)
@@ -373,7 +375,7 @@ class _Judging:
         ask = chain.place_rule.verdict_question
         if self.fault == WRONG_DRAFT:
             ask = chain.place_rule.draft_question
-        hall.send(self.accuser, chain.token.approve(chain.panel.address, chain.panel_terms.bond()))
+        hall.send(self.accuser, chain.token.approve(chain.panel.address, MOST_BOND))
         hall.send(self.accuser, chain.panel.accuse(self.fault, ask(words, source)))
         filed = hall.last(CaseFiled)
         jury = chain.panel.case_of(filed.case_id).jury
@@ -405,8 +407,7 @@ class _Judging:
     def _appealed(self, filed: CaseFiled, place: Place) -> None:
         """The accuser asks the larger jury, of whom as many lie as before."""
         hall, chain = self.hall, self.room.contracts
-        bond = 2 * chain.panel_terms.bond()
-        hall.send(self.accuser, chain.token.approve(chain.panel.address, bond))
+        hall.send(self.accuser, chain.token.approve(chain.panel.address, MOST_BOND))
         hall.send(self.accuser, chain.panel.appeal(filed.charge))
         jury = chain.panel.case_of(filed.case_id).jury
         members = hall.seat(jury)
