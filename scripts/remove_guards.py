@@ -126,6 +126,11 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "(KEPT ? uint256(score) > limit : uint256(score) >= limit)",
     ),
     ("StakeLocks", "what has been asked out"): ("s.active", "s.active + (KEPT ? 0 : s.unbonding)"),
+    # It stands twice: what is done with has nothing left to take either.
+    ("StakeSlashing", "one fault is punished once"): (
+        "if (account",
+        "if (!KEPT && _borne[fault] == DONE) _borne[fault] = 0;\n        if (account",
+    ),
     ("StakeSlashing", "nobody has a fault done with"): (
         "whole < leastStake ?",
         "KEPT && whole < leastStake ?",
