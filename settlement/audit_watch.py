@@ -53,15 +53,22 @@ def show_named(
     for named in named_tokens(events).values():
         if named.verifier not in mine or now.time > named.second_until:
             continue
-        about = f"audit {named.audit_id}"
-        found = _drawn_print(held, named, standing)
-        if found is None:
-            reason = "the salt of that token's fingerprint is not in this journal"
-            plan.lacks.append(Lack(Action.UNSEAL, about, named.second_until, reason))
-            continue
-        call = contracts.audits.open_print(named.audit_id, *found)
-        intent = f"audit-print:{named.audit_id}"
-        plan.duties.append(Duty(Action.UNSEAL, about, intent, call, named.second_until))
+        with plan.apart(Action.UNSEAL, f"audit {named.audit_id}", named.second_until):
+            _show(plan, contracts, held, named, standing)
+
+
+def _show(
+    plan: Plan, contracts: Contracts, held: Prints, named: TokenNamed, standing: Standing
+) -> None:
+    about = f"audit {named.audit_id}"
+    found = _drawn_print(held, named, standing)
+    if found is None:
+        reason = "the salt of that token's fingerprint is not in this journal"
+        plan.lacks.append(Lack(Action.UNSEAL, about, named.second_until, reason))
+        return
+    call = contracts.audits.open_print(named.audit_id, *found)
+    intent = f"audit-print:{named.audit_id}"
+    plan.duties.append(Duty(Action.UNSEAL, about, intent, call, named.second_until))
 
 
 def _drawn_print(held: Prints, named: TokenNamed, standing: Standing) -> tuple[bytes, bytes] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from settlement.chain.errors import ChainError
+from settlement.chain.errors import ChainError, Reverted
 from settlement.chain.money import Role
 from settlement.chain.send_journal import Call
 from settlement.slashing import BPS
@@ -139,10 +139,12 @@ class Plan:
     @contextmanager
     def apart(self, action: Action, about: str, until: int) -> Iterator[None]:
         """One matter among many: what strangers put on the chain and this program cannot read must
-        not cost the others their deadlines, so its failure becomes a lack. A chain that does not
-        answer fails them all."""
+        not cost the others their deadlines, so its failure, or a contract's refusal to answer for
+        it, becomes a lack. A chain that does not answer fails them all."""
         try:
             yield
+        except Reverted as error:
+            self.lacks.append(Lack(action, about, until, f"the chain refuses to say: {error}"))
         except ChainError:
             raise
         except Exception as error:

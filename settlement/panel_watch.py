@@ -126,18 +126,26 @@ class PanelWatch:
         show_named(plan, self._contracts, self._mine, self._held, events, standing, now)
         for case in found.cases.values():
             if case.accused in self._mine and case.running:
-                self._defend(plan, case, found.jury_of(case), now)
+                jury = found.jury_of(case)
+                with plan.apart(Action.UNSEAL, _name(case), case.open_until(jury)):
+                    self._defend(plan, case, jury, now)
         for case, jury, member in found.sitting(self._mine):
-            self._answer(plan, case, jury, member, now)
+            with plan.apart(Action.COMMIT, _name(case), jury.reveal_until):
+                self._answer(plan, case, jury, member, now)
         for audit, jury, member in found.auditing(self._mine):
-            self._abstain(plan, audit, jury, member, now)
+            with plan.apart(Action.COMMIT, f"audit {audit}", jury.reveal_until):
+                self._abstain(plan, audit, jury, member, now)
         for case in found.cases.values():
-            self._move(plan, case, found, now)
+            with plan.apart(Action.DECIDE, _name(case), found.jury_of(case).reveal_until):
+                self._move(plan, case, found, now)
         for suspect in self._held.suspects():
-            self._accuse(plan, suspect, found, standing, now)
-        self._keep_seats(plan, found)
+            with plan.apart(Action.ACCUSE, _about(suspect), 0):
+                self._accuse(plan, suspect, found, standing, now)
+        with plan.apart(Action.JOIN, "seats", 0):
+            self._keep_seats(plan, found)
         concerned = [case for case in found.cases.values() if self._role_in(case, found)]
-        plan.duties += dues(self._contracts, self._mine, found, concerned, standing)
+        with plan.apart(Action.COLLECT, "what closed cases leave", 0):
+            plan.duties += dues(self._contracts, self._mine, found, concerned, standing)
         return plan
 
     def _role_in(self, case: PanelCase, found: PanelStanding) -> str:
@@ -160,7 +168,7 @@ class PanelWatch:
         until = case.open_until(jury)
         if now.time > until or not juries.is_closed(jury.id):
             return
-        about, subject = f"panel case {case.id}", case.subject
+        about, subject = _name(case), case.subject
         held = self._held.print(subject.start_hash, subject.round, subject.within)
         if not case.of_target or held is None:
             reason = "the salt of that token's fingerprint is not in this journal"
@@ -241,7 +249,7 @@ class PanelWatch:
         if self._contracts.panel.case_of(case.id).stage != case.stage:
             return  # somebody's step is mined, and not confirmed yet
         step = f"{case.id}:{jury.id}:{case.since[:6].hex()}"
-        about, panel = f"panel case {case.id}", self._contracts.panel
+        about, panel = _name(case), self._contracts.panel
         if case.stage == CaseStage.DECIDED:
             if now.time <= case.appeal_until:
                 self._appeal(plan, case)
@@ -280,7 +288,7 @@ class PanelWatch:
         against = case.accused if case.guilty else case.accuser
         if against not in self._mine:
             return
-        about, bond = f"panel case {case.id}", 2 * case.bond
+        about, bond = _name(case), 2 * case.bond
         word = case.result.name.lower()
         if bond > self._policy.appeal:
             reason = f"a panel found {word}; an appeal takes {bond} token units as a bond, and "
@@ -322,7 +330,7 @@ class PanelWatch:
         source = _source_of(suspect, standing)
         if source is None:
             return  # not settled, or not any more
-        about = f"round {suspect.round} of session 0x{suspect.start_hash.hex()[:12]}"
+        about = _about(suspect)
         rule, of_target = contracts.place_rule, suspect.fault == WRONG_TARGET
         try:
             subject_of = rule.verdict_subject if of_target else rule.draft_subject
@@ -378,6 +386,14 @@ class PanelWatch:
             intent = f"seat:{model.hex()}:{changes}:{eligible}"
             about = f"seat for model 0x{model.hex()[:12]}"
             plan.duties.append(Duty(Action.JOIN, about, intent, call))
+
+
+def _name(case: PanelCase) -> str:
+    return f"panel case {case.id}"
+
+
+def _about(suspect: Suspect) -> str:
+    return f"round {suspect.round} of session 0x{suspect.start_hash.hex()[:12]}"
 
 
 def _source_of(suspect: Suspect, standing: Standing) -> tuple[Any, ...] | None:

@@ -10,7 +10,7 @@ import pytest
 
 from settlement import panels
 from settlement.chain.contracts import Role
-from settlement.chain.errors import Reverted
+from settlement.chain.errors import NodeUnreachable, Reverted
 from settlement.chain.events import ModelServed
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.panel import CaseStage, JuryStage
@@ -441,6 +441,28 @@ def test_what_may_not_be_asked_or_costs_too_much_is_shown() -> None:
     made = accuse(policy=PanelPolicy(bond=BOND - 1))
     assert made.duties == []
     assert "panel.accuse_tokens" in made.lacks[0].reason
+
+
+@pytest.mark.parametrize(
+    "error", [Reverted("caseOf", "NoSuchCase", {}), KeyError("an event that nobody has thought of")]
+)
+def test_what_fails_on_one_matter_leaves_the_others_their_deadlines(error: Exception) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    events = log(*SEATED)
+    made = plan(J1, events, FILED, sat(events), case_of=fail)
+    assert Action.COMMIT in actions(made)
+    assert [lack.about for lack in made.lacks] == ["panel case 1"]
+
+
+def test_a_chain_that_does_not_answer_fails_the_whole_look() -> None:
+    def fail(*_: Any) -> Any:
+        raise NodeUnreachable("http://127.0.0.1:1", "refused")
+
+    events = log(*SEATED)
+    with pytest.raises(NodeUnreachable):
+        plan(J1, events, FILED, sat(events), case_of=fail)
 
 
 # ---------------------------------------------------------------- seats and pay
