@@ -22,6 +22,7 @@ from node.roles.rerun import (
     align,
     check_stops,
     coin_margin,
+    known,
     placed,
     score_margin,
 )
@@ -31,8 +32,9 @@ from settlement.hashing import ZERO32
 from settlement.panels import MAX_MARGIN, Answer, exact_hash, verdict_figures
 from settlement.records import NO_CUTOFF, NO_TOKEN, Mode, Order, Tier, VerdictLeaf
 
-# Nothing could have been said there: the text had ended before.
+# Nothing could have been said there: the text had ended before, or no target runs over it.
 ENDED: Final = ZERO32
+FARTHEST: Final = Answer(margin=MAX_MARGIN)
 
 
 class NotThere(ValueError):
@@ -56,6 +58,7 @@ def answer(
     """
     from node.inference.params import SamplingParams
     from node.inference.plain import replay
+    from node.roles.sayable import sayable
 
     if not 0 <= index < len(case.rounds):
         raise NotThere(f"the session has {len(case.rounds)} rounds, none is {index}")
@@ -66,12 +69,14 @@ def answer(
     leaves = placed(case.rounds)
     leaves = leaves[: len(leaves) - emitted + within + 1]
     at, order = leaves[-1], case.order
+    if len(leaves) > sayable(model, case):
+        return Answer(print=exact_hash(ENDED, ZERO32)) if model.tier == "exact" else FARTHEST
     delivery: PromptDelivery = case.delivery
     output = (*delivery.output, *(each.leaf.token for each in leaves))
     (word,) = replay(
         model,
         delivery.prompt,
-        output,
+        known(model, output),
         SamplingParams.from_order(order),
         case.seed,
         first=len(output) - 1,
@@ -81,6 +86,8 @@ def answer(
         for found in check_stops(case, token_bytes)
     )
     if model.tier == "exact":
+        # No honest verifier answers a draft from a list of what are no tokens.
+        ended = ended or any(token >= model.vocab_size for token, _mass in at.kept)
         figures = ENDED if ended else verdict_figures(own_leaf(order, case.seed, at, word.row))
         return Answer(print=exact_hash(figures, word.fingerprint))
     unit = Tolerance.of(Tier[model.tier.upper()])

@@ -10,7 +10,9 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from node.inference.params import SamplingParams
+from node.inference.architecture import ModelError
+from node.inference.cache import ContextOverflow
+from node.inference.params import SamplingError, SamplingParams
 from node.inference.proposal import DraftCoin
 from node.roles.answering import NotThere
 from node.roles.convert import leaves_of
@@ -29,7 +31,8 @@ def draft_answer(drafter: Any, case: Case, index: int, within: int, tier: Tier) 
         index: of the round in the session; within: of the draft in its window.
 
     Raises:
-        NotThere: the session has no such draft, or its mode commits D to no distribution.
+        NotThere: the session has no such draft, its mode commits D to no distribution, or the model
+            cannot be run over what comes before.
     """
     order, delivery = case.order, case.delivery
     if order.mode != Mode.REJECTION:
@@ -37,20 +40,23 @@ def draft_answer(drafter: Any, case: Case, index: int, within: int, tier: Tier) 
     frame = case.rounds[index].draft if 0 <= index < len(case.rounds) else None
     if frame is None or not 0 <= within < len(frame.leaves):
         raise NotThere(f"round {index} of the session has no draft {within}")
-    session = drafter.open(
-        delivery.prompt,
-        SamplingParams.from_order(order),
-        seed=case.seed,
-        output_ids=delivery.output,
-        stop_ids=frozenset(order.stop_ids),
-    )
+    coin = DraftCoin(frame.commit.chain_value, frame.commit.context_hash)
     try:
-        for done in case.rounds[:index]:
-            session.commit(done.verdict.tokens)
-        coin = DraftCoin(frame.commit.chain_value, frame.commit.context_hash)
-        mine = session.propose(len(frame.leaves), coin)
-    finally:
-        session.close()
+        session = drafter.open(
+            delivery.prompt,
+            SamplingParams.from_order(order),
+            seed=case.seed,
+            output_ids=delivery.output,
+            stop_ids=frozenset(order.stop_ids),
+        )
+        try:
+            for done in case.rounds[:index]:
+                session.commit(done.verdict.tokens)
+            mine = session.propose(len(frame.leaves), coin)
+        finally:
+            session.close()
+    except (ModelError, ContextOverflow, SamplingError) as error:
+        raise NotThere(f"no draft model drafts there: {error}") from error
     own = leaves_of(order, mine)
     if tier == Tier.EXACT:
         return Answer(print=own[within].leaf_hash if within < len(own) else ZERO32)

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from node.inference.architecture import ModelError
+from node.inference.cache import ContextOverflow
 from node.inference.drafter import Drafter
-from node.inference.params import SamplingParams
+from node.inference.params import SamplingError, SamplingParams
 from node.inference.proposal import DraftCoin, KeptList
+from node.roles.frames import Round
 from node.roles.rerun import Case, Difference, Tolerance
 from settlement.records import MASS_TOTAL, Mode
 
@@ -45,29 +48,37 @@ def redraft(
     if order.mode != Mode.REJECTION:
         raise ValueError(f"mode {order.mode}: only rejection mode commits D to distributions")
     bound = (tolerance or Tolerance()).mass
-    session: Any = drafter.open(
-        case.delivery.prompt,
-        SamplingParams.from_order(order),
-        seed=case.seed,
-        output_ids=case.delivery.output,
-        stop_ids=frozenset(order.stop_ids),
-    )
-    found = []
+    found: list[Difference] = []
     try:
-        for done in case.rounds:
-            frame = done.draft
-            if frame is not None:
-                coin = DraftCoin(frame.commit.chain_value, frame.commit.context_hash)
-                mine = session.propose(len(frame.leaves), coin)
-                answered = frame.leaves[: len(done.verdict.tokens)]
-                pairs = zip(answered, frame.kept, mine.tokens, mine.kept, strict=False)
-                for leaf, theirs, token, ours in pairs:
-                    margin = apart(ours, theirs)
-                    if margin > bound:
-                        found.append(Difference(leaf.position, "q", margin, leaf.token, token))
-                    if leaf.token != token:
-                        break
-            session.commit(done.verdict.tokens)
-    finally:
-        session.close()
+        session: Any = drafter.open(
+            case.delivery.prompt,
+            SamplingParams.from_order(order),
+            seed=case.seed,
+            output_ids=case.delivery.output,
+            stop_ids=frozenset(order.stop_ids),
+        )
+        try:
+            for done in case.rounds:
+                found += _of_round(session, done, bound)
+                session.commit(done.verdict.tokens)
+        finally:
+            session.close()
+    except (ModelError, ContextOverflow, SamplingError):
+        pass  # no model runs over what follows: the target's own run says so (`rerun`)
     return tuple(found)
+
+
+def _of_round(session: Any, done: Round, bound: float) -> list[Difference]:
+    frame, found = done.draft, []
+    if frame is not None:
+        coin = DraftCoin(frame.commit.chain_value, frame.commit.context_hash)
+        mine = session.propose(len(frame.leaves), coin)
+        answered = frame.leaves[: len(done.verdict.tokens)]
+        pairs = zip(answered, frame.kept, mine.tokens, mine.kept, strict=False)
+        for leaf, theirs, token, ours in pairs:
+            margin = apart(ours, theirs)
+            if margin > bound:
+                found.append(Difference(leaf.position, "q", margin, leaf.token, token))
+            if leaf.token != token:
+                break
+    return found

@@ -24,6 +24,7 @@ from node.roles.frames import Round
 from settlement import acceptance, masses
 from settlement.acceptance import ScoreRow
 from settlement.coins import Purpose, coin
+from settlement.hashing import ZERO32
 from settlement.panels import Answer
 from settlement.records import (
     MASS_TOTAL,
@@ -38,9 +39,9 @@ from settlement.records import (
     VerdictLeaf,
 )
 
+T = TypeVar("T")
 # `inference.plain.NEAR_TIE_FLOAT32`, without loading torch: a node that is never drawn has no use
 # for it.
-T = TypeVar("T")
 NEAR_TIE: Final = round(1e-3 * (1 << SCORE_BITS))
 
 
@@ -269,6 +270,8 @@ def coin_margin(order: Order, seed: bytes, at: Placed, row: ScoreRow) -> tuple[f
     That V's draft is accepted or not follows from V's p by a rule that was checked on the leaf.
     """
     leaf, p = at.leaf, row.masses()
+    if any(token >= len(p) for token, _mass in at.kept):
+        return 1.0, NO_TOKEN, "token"  # no honest verifier answers a draft from such a list
     apart, rest, purpose = 0.0, p, Purpose.BONUS
     passes = False
     if leaf.draft_token != NO_TOKEN:
@@ -321,7 +324,11 @@ def placed(rounds: Sequence[Round]) -> list[Placed]:
 def check_stops(case: Case, token_bytes: Callable[[int], bytes] | None) -> list[Difference]:
     """Output that passes a stop string, or a round cut short where nothing stops the output."""
     order, found = case.order, []
-    scanner = StopScanner(stop_rules(order, case.delivery.stops), token_bytes, case.delivery.output)
+    before = case.delivery.output
+    scanner = StopScanner(stop_rules(order, case.delivery.stops), token_bytes)
+    if before and scanner.scan(before) is not None:
+        return [Difference(order.start_position - 1, "goes on after a stop", 1.0, before[-1], 0)]
+    scanner.commit(before)
     for number, done in enumerate(case.rounds):
         tokens, verdict = done.verdict.tokens, done.verdict.verdict
         hit = scanner.scan(tokens)
@@ -337,6 +344,12 @@ def check_stops(case: Case, token_bytes: Callable[[int], bytes] | None) -> list[
     return found
 
 
+def known(model: Any, output: Sequence[int]) -> tuple[int, ...]:
+    """The output with a token of the vocabulary in its last place, on which no row depends."""
+    last = min(output[-1], model.vocab_size - 1)
+    return (*output[:-1], last)
+
+
 def rerun(
     model: Any,
     case: Case,
@@ -344,32 +357,43 @@ def rerun(
     token_bytes: Callable[[int], bytes] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Runs the target over prompt and output once, teacher-forced, and judges every position."""
+    """Runs the target over prompt and output once, teacher-forced, and judges every position.
+
+    Where it cannot be run over what comes before (`sayable`), the first such leaf is false; what
+    follows is not looked at, and has fingerprints of zeros.
+    """
     from node.inference.params import SamplingParams
     from node.inference.plain import replay
+    from node.roles.sayable import sayable
 
     started = clock()
-    order, output = case.order, case.delivery.output + case.output
-    mismatches = check_stops(case, token_bytes)
-    near_ties, fingerprints, hidden = 0, [], {}
+    order, said = case.order, sayable(model, case)
     leaves = placed(case.rounds)
-    words = replay(
-        model,
-        case.delivery.prompt,
-        output,
-        SamplingParams.from_order(order),
-        case.seed,
-        first=order.start_position,
+    mismatches = check_stops(case, token_bytes) if said else []
+    near_ties, fingerprints, hidden = 0, [], {}
+    words = (
+        replay(
+            model,
+            case.delivery.prompt,
+            known(model, case.delivery.output + case.output[:said]),
+            SamplingParams.from_order(order),
+            case.seed,
+            first=order.start_position,
+        )
+        if said
+        else ()
     )
-    for at, word in zip(leaves, words, strict=True):
+    for at, word in zip(leaves[:said], words, strict=True):
         found, near = judge(order, case.seed, at, word.row, tolerance)
         mismatches += found
         near_ties += near
         if found and word.hidden:
             hidden[word.position] = word.hidden
         fingerprints.append(word.fingerprint)
+    for at in leaves[said : said + 1]:
+        mismatches.append(Difference(at.leaf.position, "no word", 1.0, at.leaf.token, NO_TOKEN))
     seconds = clock() - started
-    prints = tuple(fingerprints)
+    prints = (*fingerprints, *[ZERO32] * (len(leaves) - said))
     return Findings(len(leaves), tuple(mismatches), near_ties, prints, seconds, hidden)
 
 

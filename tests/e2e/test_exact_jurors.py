@@ -3,6 +3,7 @@ own for every honest token, and another for every token of another model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from node.inference.loading import load_model
 from node.inference.model_drafter import ModelDrafter
 from node.roles.answering import answer
 from node.roles.draft_answers import draft_answer
+from node.roles.rerun import Tolerance, rerun
 from settlement.panels import Answer, Measure, exact_hash, passes, verdict_figures
 from settlement.records import Mode, Tier
 
@@ -56,6 +58,21 @@ def test_every_token_of_another_checkpoint_has_another() -> None:
 def test_one_changed_token_is_the_only_false_one() -> None:
     found = judged(serve(OneLie(5 + 10), mode=Mode.GREEDY, temperature=0), target())
     assert [at for at, right in enumerate(found) if not right] == [10]
+
+
+def test_a_token_that_the_vocabulary_does_not_have_stops_neither_jurors_nor_audits() -> None:
+    served = serve(target(), mode=Mode.GREEDY, temperature=0)
+    done = served.case.rounds[1]
+    first, *rest = done.verdict.leaves
+    frame = replace(done.verdict, leaves=(replace(first, token=10**6), *rest))
+    forged = (served.case.rounds[0], replace(done, verdict=frame), *served.case.rounds[2:])
+    case = replace(served.case, rounds=forged)
+    position = done.verdict.verdict.base
+    found = rerun(target(), case, Tolerance.of(Tier.EXACT))
+    assert [item.position for item in found.mismatches] == [position, position + 1]
+    assert len(found.fingerprints) == len(case.output)
+    assert answer(target(), case, 2, 0) == answer(target(), case, 3, 0)
+    assert answer(target(), case, 1, 0).print == answer(target(), served.case, 1, 0).print
 
 
 def test_all_honest_jurors_say_the_same() -> None:
