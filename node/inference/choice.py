@@ -92,7 +92,7 @@ def _compiled_argmax(
     """(index, sum), or None where there is no library, or an input is not what it takes."""
     fast = library()
     proper = scores.ndim == 1 and scores.dtype == np.int64 and 0 < len(scores) <= MAX_VOCAB
-    if fast is None or not proper:
+    if fast is None or not proper or (ids is not None and len(ids) != len(scores)):
         return None
     scores = np.ascontiguousarray(scores)
     at = PositionKey.of(seed, position)

@@ -95,6 +95,13 @@ def test_ties_go_to_the_lowest_id() -> None:
     assert columns.argmax(tied[[17, 18, 4000]], SEED, 0) == 17
 
 
+@pytest.mark.parametrize("count", [2, 4, 4096])
+def test_a_score_for_each_column_is_needed(count: int) -> None:
+    columns = choice.Columns(np.array([17, 18, 4000]), 4096)
+    with pytest.raises(ValueError, match="shape"):
+        columns.argmax(np.zeros(count, dtype=np.int64), SEED, 0)
+
+
 def test_extreme_scores_do_not_wrap() -> None:
     scores = np.array([SCORE_LIMIT, -SCORE_LIMIT, SCORE_LIMIT])
     assert choice.coupled_argmax(scores, SEED, 0) == noise.coupled_argmax(scores, SEED, 0)
