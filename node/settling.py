@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -20,6 +21,7 @@ from node.roles.ports import ChainUnavailable
 from node.roles.session import Terms, round_record
 from node.roles.stored import stored_round, unpack_runs
 from settlement import trees
+from settlement.chain.abi import AbiMismatch
 from settlement.chain.calls import calls_to
 from settlement.chain.contracts import Contracts, LaneState
 from settlement.chain.errors import ChainError
@@ -241,8 +243,11 @@ class SettlingDesk:
     def _settled_in(self, found: ChainEvent) -> list[tuple[Lane, Voucher]]:
         """The vouchers of the transaction behind a settlement, whoever called the escrow there."""
         escrow = self._contracts.escrow
-        calls = calls_to(self._contracts.rpc, found.transaction, escrow.address)
-        return [item for data in calls for item in vouchers_in(escrow.interface, data)]
+        vouchers: list[tuple[Lane, Voucher]] = []
+        for data in calls_to(self._contracts.rpc, found.transaction, escrow.address):
+            with suppress(AbiMismatch):  # a contract may ask the escrow for other things as well
+                vouchers += vouchers_in(escrow.interface, data)
+        return vouchers
 
     def _candidate(
         self,

@@ -184,13 +184,14 @@ def groups_of(items: Iterable[tuple[SignedVoucher, Position]]) -> list[tuple[Any
 
 def vouchers_in(escrow: Interface, data: bytes) -> list[tuple[Lane, Voucher]]:
     """The vouchers in a `settle` call's data, for lanes settled by vouchers one does not hold.
-    Without those that no party could have signed: the escrow skips them, and so does this."""
+    Without those that no party could have signed, or that tie on in no way there is: the escrow
+    skips them, and so does this. AbiMismatch for another call's data."""
     token, groups = escrow.decode_call("settle", data)
     found = []
     for drafter, verifier, claim_id, vouchers in groups:
         for client, *voucher in vouchers:
             lane = Lane(client, drafter, verifier, token, claim_id)
-            with suppress(RecordError, TreeError):
+            with suppress(RecordError, TreeError, IndexError):
                 found.append((lane, _voucher_of(lane, voucher)))
     return found
 
