@@ -117,12 +117,15 @@ class PanelWatch:
     ) -> None:
         self._contracts, self._key, self._mine, self._held = contracts, key, mine, held
         self._policy = policy or PanelPolicy()
+        self._suspected: frozenset[bytes] = frozenset()  # places, as of the last plan
 
     def plan(self, events: Iterable[ChainEvent], standing: Standing, now: Now) -> Plan:
         """One's own defence first, then what silence would cost, then what moves one's own cases
         on, and last what only pays."""
         events = tuple(events)
         plan, found = Plan(), fold_panel(events)
+        suspects = self._held.suspects()
+        self._suspected = frozenset(suspect.name for suspect in suspects)
         show_named(plan, self._contracts, self._mine, self._held, events, standing, now)
         for case in found.cases.values():
             if case.accused in self._mine and case.running:
@@ -138,7 +141,7 @@ class PanelWatch:
         for case in found.cases.values():
             with plan.apart(Action.DECIDE, _name(case), found.jury_of(case).reveal_until):
                 self._move(plan, case, found, now)
-        for suspect in self._held.suspects():
+        for suspect in suspects:
             with plan.apart(Action.ACCUSE, _about(suspect), 0):
                 self._accuse(plan, suspect, found, standing, now)
         with plan.apart(Action.JOIN, "seats", 0):
@@ -153,7 +156,7 @@ class PanelWatch:
         a party does: its accuser may be a friend of the accused, and let it lapse."""
         if self._mine & {case.accused, case.accuser, case.appellant}:
             return "party"
-        if any(suspect.name == case.place for suspect in self._held.suspects()):
+        if case.place in self._suspected:
             return "party"
         sat = any(self._mine & set(jury.members) for _, jury in found.sat(case))
         return "juror" if sat else ""
