@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import count
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -38,7 +39,18 @@ from settlement.watcher import Watch, challenge_duties
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
 LOOK_SECONDS: Final = 60.0  # for what is not this node's own defence, before all is planned anew
-DEFENCE: Final = frozenset({Action.OPEN, Action.ANSWER, Action.ASSERT, Action.UNSEAL})
+# What this node loses stake by leaving undone; the rest pays, or moves others' matters on.
+DEFENCE: Final = frozenset(
+    {
+        Action.OPEN,
+        Action.ANSWER,
+        Action.ASSERT,
+        Action.UNSEAL,
+        Action.COMMIT,
+        Action.REVEAL,
+        Action.APPEAL,
+    }
+)
 BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
 FOUND: Final = "found"  # the journal's name for faults that await their first look
 
@@ -169,8 +181,10 @@ class WatchDesk:
         plan.lacks += judged.lacks
         key = self._node.address
         tested = self._claims.plan(self._contracts, key, events, standing, now, self._policy)
-        defence = judged.duties + [duty for duty in plan.duties if duty.action in DEFENCE]
-        rest = [duty for duty in plan.duties if duty.action not in DEFENCE] + tested.duties
+        duties = judged.duties + plan.duties + tested.duties
+        defence = [duty for duty in duties if duty.action in DEFENCE]
+        defence.sort(key=lambda duty: inf if duty.until is None else duty.until)
+        rest = [duty for duty in duties if duty.action not in DEFENCE]
         plan.duties = defence + rest
         self._plan = plan
         for lack in plan.lacks:
