@@ -25,6 +25,8 @@ import {SumWords} from "./libraries/SumWords.sol";
 /// own stake's matter alone: where V's does not reach for both, it is V's pay that waits.
 contract LaneEscrow is LaneReserves {
     uint256 public constant MAX_LANES = 64;
+    /// @notice A root that comes again pays at least this part of all dues, or all that is left.
+    uint256 public constant PARTS = 32;
 
     /// @dev One call of `settle`.
     struct Run {
@@ -205,6 +207,10 @@ contract LaneEscrow is LaneReserves {
         reason = _checkSigners(run, step, group, voucher);
         if (reason != 0) return reason;
         _grant(service, step, voucher);
+        // INVARIANT: a root that comes again is paid in few parts: each part is drawn, and draws cost V.
+        if (step.repeats && _isDust(step, voucher)) {
+            (step.toDrafter, step.toVerifier, step.answered, step.fee) = (0, 0, 0, 0);
+        }
 
         bool moved = !step.repeats && voucher.link != Link.BEHIND;
         changed = changed && step.signed;
@@ -398,6 +404,17 @@ contract LaneEscrow is LaneReserves {
             terms,
             step.signed ? voucher.sums : position.counted
         );
+    }
+
+    /// @dev Less than a thirty-second of all that the epoch was due, and not the whole rest.
+    function _isDust(Step memory step, LaneVoucher calldata voucher) private pure returns (bool) {
+        uint256 granted = step.toDrafter + step.toVerifier;
+        uint256 paid = voucher.position.paid;
+        uint256 rest = FixedPointMathLib.zeroFloorSub(voucher.due >> 128, paid >> 128);
+        if (step.signed) {
+            rest += FixedPointMathLib.zeroFloorSub(uint128(voucher.due), uint128(paid));
+        }
+        return granted < rest && granted * PARTS < (voucher.due >> 128) + uint128(voucher.due);
     }
 
     /// @dev A stake against what it answers for, in 256ths, rounded down.

@@ -124,6 +124,19 @@ contract AuditPanelKindsTest is PanelCases {
         assertEq(_stakeV(), STAKE / 2);
     }
 
+    // ------------------------------------------------------------------ what is asked about
+
+    /// @dev A record that stands under no settled root is anybody's to make up.
+    function test_OnlyWhatStandsUnderTheRootIsAskedAbout() public {
+        Session memory s = _said(1);
+        IPlaceRule.Place memory p = _place(s, 0, 2);
+        IPlaceRule.Source memory source = _source(s);
+        placeRule.verdictPlace(p, source);
+        p.steps[0].sibling = keccak256("another round");
+        vm.expectPartialRevert(Evidence.NotNamed.selector);
+        placeRule.verdictPlace(p, source);
+    }
+
     // ------------------------------------------------------------------ fees
 
     function test_JurorsOfATrueCaseArePaidFromFees() public {

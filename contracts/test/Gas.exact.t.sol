@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {Evidence} from "../libraries/Evidence.sol";
 import {ExactEvidence} from "../libraries/ExactEvidence.sol";
 import {ExactModel} from "../libraries/ExactModel.sol";
 import {Records} from "../libraries/Records.sol";
@@ -196,6 +197,16 @@ contract GasExactTest is ExactWork {
     function test_ElementOfAGate() public {
         _prove(_elementOf(4, D, F, Traces.NORM_MID, Traces.GATE));
         _logLast("exact_element_gate");
+    }
+
+    /// @dev No figure: only here an element's evidence is built.
+    function test_ATraceThatVHasNotSignedAccusesNobody() public {
+        ExactEvidence.ElementCase memory e = _elementOf(0, D, D, Traces.NORM, Traces.QUERY);
+        bytes32 separator = _separator();
+        exactRule.element(e, separator);
+        e.traceSignature = _sign(drafter.key, ExactEvidence.hash(e.trace));
+        vm.expectPartialRevert(Evidence.NotSignedBy.selector);
+        exactRule.element(e, separator);
     }
 
     function test_ElementOfTheLongest() public {

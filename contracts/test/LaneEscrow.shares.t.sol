@@ -248,6 +248,31 @@ contract LaneEscrowSharesTest is LaneWork {
         assertEq(beacon.count(), 2);
     }
 
+    /// @dev Each payment is drawn, for certain where the payee has just what it takes; so D could have V
+    /// open without end, a unit of stake and of pay at a time.
+    function test_cover_DrawsAreNotBoughtWithDust() public {
+        _stakes(0, STAKE);
+        Work memory work = _served(10_000 ether);
+        _settle(work);
+        assertEq(beacon.count(), 1);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 5);
+        _settleFails(work, LaneEscrow.NothingNew.selector);
+        // 400 ether are due in all: a thirty-second of that is 12.5.
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 62.5 ether - 10);
+        _settleFails(work, LaneEscrow.NothingNew.selector);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 5);
+        _settle(work);
+        _assertPaid(work, 12.5 ether, 300 ether);
+        assertEq(beacon.count(), 2);
+        // The rest, however small, is paid in one.
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 400 ether);
+        _settle(work);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 100 ether);
+        _settle(work);
+        _assertPaid(work, 100 ether, 300 ether);
+        assertEq(beacon.count(), 4);
+    }
+
     /// @dev What has been asked out may leave in the next block.
     function test_cover_LeavingStakeCoversNothing() public {
         _stakes(STAKE, STAKE);

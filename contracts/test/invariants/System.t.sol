@@ -10,6 +10,9 @@ import {System} from "./System.sol";
 /// forge-config: default.invariant.runs = 256
 /// forge-config: default.invariant.depth = 128
 /// forge-config: default.invariant.fail-on-revert = true
+/// forge-config: million.invariant.runs = 8192
+/// forge-config: million.invariant.depth = 128
+/// forge-config: million.invariant.fail-on-revert = true
 contract SystemInvariants is Test {
     System internal system;
     bytes4[] internal moves;
