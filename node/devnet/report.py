@@ -316,7 +316,8 @@ def _print_rest(report: Report, show: Show) -> None:
     show(
         f"  hash {over['hash_ms_p50']} ms, sign {over['sign_ms_p50']} ms, journal "
         f"{over['journal_ms_p50']} ms (SQLite WAL, synchronous={over['journal_durability']}), "
-        f"wire {over['wire_ms_p50']} ms; {100 * (over['share_of_round'] or 0):.1f} % of a round"
+        f"wire {over['wire_ms_p50']} ms; all but the wire: "
+        f"{100 * (over['share_of_round'] or 0):.1f} % of a round"
     )
     draws = report.draws
     show(

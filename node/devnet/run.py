@@ -35,6 +35,7 @@ from settlement.draws import DrawTerms, is_drawn
 
 SETTLE_SECONDS: Final = 60.0
 OPEN_SECONDS: Final = 60.0
+SERVED_BLOCK_SECONDS: Final = 5.0  # a block on a chain that serves people
 AUDIT_SECONDS: Final = 240.0
 
 
@@ -185,12 +186,23 @@ def verifiers_stages(fleet: Fleet) -> list[dict[str, Any]]:
 
 def serve(fleet: Fleet) -> None:
     """Stays up until ^C; then the run goes on to settle."""
+    world = fleet.world
     show(f"\nserving; in another terminal: verdraft ask 'your prompt' --api {fleet.client().api}")
-    show("^C settles, shows the books and ends everything")
+    show(
+        f"or look at the chain: verdraft disputes --rpc-url {world.anvil.url} "
+        f"--address-book {world.book}"
+    )
+    show("^C settles, shows the books and ends everything (--keep DIR keeps the files)")
+    mined = time.monotonic()
     try:
         while True:
             time.sleep(0.5)
             fleet.check_alive()
+            if time.monotonic() - mined >= SERVED_BLOCK_SECONDS:
+                # A chain without blocks stands still in time, and what is settled would never be
+                # drawn before its evidence is over.
+                world.anvil.mine()
+                mined = time.monotonic()
     except KeyboardInterrupt:
         say("no more prompts")
 
@@ -236,6 +248,7 @@ def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
     deadline = time.monotonic() + OPEN_SECONDS
     while True:
         standing = fold(chain.read())
+        now = fleet.world.contracts.rpc.head().timestamp
         captured = all(any(batch.randomness) for batch in standing.batches.values())
         waiting = [d for d in standing.draws.values() if d.stage in (Stage.OPEN, Stage.LATE)]
         called = all(
@@ -243,14 +256,16 @@ def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
             for batch in standing.batches.values()
             for index, entry in enumerate(batch.entries)
             if any(batch.randomness)
+            and now <= batch.evidence_until  # later it cannot be drawn
             and is_drawn(batch.randomness, index, DrawTerms.of(batch.batch[9]), entry.coverage)
         )
         if captured and called and not waiting:
             return
         if time.monotonic() > deadline:
             raise NodeDied(
-                f"{len(waiting)} drawn lanes are not opened after {OPEN_SECONDS:.0f} s "
-                f"(all captured: {captured}, all draws called: {called})"
+                f"after {OPEN_SECONDS:.0f} s {len(waiting)} drawn lanes are not opened, all "
+                f"randomness is captured: {captured}, all draws are called: {called}. Is the "
+                "machine too busy? --keep DIR keeps the logs"
             )
         fleet.check_alive()
         fleet.world.anvil.mine()  # an idle devnet makes no blocks, and draws need later ones
