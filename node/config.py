@@ -118,6 +118,9 @@ class LimitConfig:
     # A client's: how many times what a payee can earn by an order its free stake must cover, at the
     # contracts' lock factor. 0: any free stake will do.
     stake_cover: float = 1.0
+    # A verifier's: how many times its own price of a token the drafter's may be. Its stake is
+    # locked for the drafter's pay too: one paid by a friend could else have all of it locked.
+    accepted_price: float = 8.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -161,6 +162,13 @@ class VerifierRole(Party):
     def check_models(self, order: Order, delivery: PromptDelivery) -> None:
         if order.target_model not in self.models:
             raise Refused(No.ORDER, f"target 0x{order.target_model.hex()} does not run here")
+        most = Fraction(self.node.limits.accepted_price) * max(order.price_output, 1)
+        if order.price_accepted > most:
+            raise Refused(
+                No.ORDER,
+                f"priceAccepted is {order.price_accepted}, at most {int(most)}: this verifier's "
+                "stake is locked for the drafter's pay too",
+            )
         try:
             self.check_prompt(order, delivery)
         except ValueError as error:

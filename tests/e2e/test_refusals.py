@@ -153,6 +153,20 @@ BAD_ORDERS: dict[str, tuple[Callable[[Arena], dict[str, Any]], No, str]] = {
 }  # fmt: skip
 
 
+def test_a_drafter_that_a_friend_overpays_does_not_lock_the_verifiers_stake() -> None:
+    async def story(table: Table) -> None:
+        plan, prices = table.arena.plan(), table.arena.prices
+        most = int(table.arena.limits.accepted_price * prices.output)
+        dear = table.order(plan, price_accepted=most + 1)
+        with pytest.raises(Refused, match="locked for the drafter's pay") as refused:
+            await table.offer(dear, plan)
+        assert refused.value.code == No.ORDER
+        # As much as that it takes: the drafter's signature is what lacks then.
+        await table.offer(table.order(plan, price_accepted=most), plan)
+
+    at_table(23, story)
+
+
 @pytest.mark.parametrize("to", ["drafter", "verifier"])
 @pytest.mark.parametrize("name", BAD_ORDERS)
 def test_a_bad_order_is_refused_by_either_payee(name: str, to: str) -> None:
