@@ -22,6 +22,7 @@ class PlainRun:
     """The same request decoded by the target alone.
 
     Attributes:
+        seconds, first_seconds: to the last and to the first token, the prompt's pass in both.
         lossless: equal, or (in a float tier) the first difference lies at a near-tie; None in
             rejection mode, where only the distribution is promised.
         near_ties: positions whose two best scores lie within 1e-3.
@@ -29,6 +30,7 @@ class PlainRun:
 
     tokens: tuple[int, ...]
     seconds: float
+    first_seconds: float
     lossless: bool | None
     near_ties: int
     difference: str
@@ -62,15 +64,17 @@ class PlainTarget:
         order = checked.orders[0]
         started = time.perf_counter()
         output = self._decode(checked, margins=False)
-        seconds = time.perf_counter() - started
+        seconds, first = time.perf_counter() - started, output.first_seconds
         if order.mode == Mode.REJECTION:
-            return PlainRun(tuple(output.tokens), seconds, None, 0, "")
+            return PlainRun(tuple(output.tokens), seconds, first, None, 0, "")
         near_tie = 0 if self._model.tier == "exact" else NEAR_TIE_FLOAT32
         if tuple(output.tokens) != checked.tokens:
             # How near a tie was costs as much as a choice: asked after the clock has stopped.
             output = self._decode(checked, margins=True)
         found: Any = compare(checked.tokens, output, near_tie)
-        return PlainRun(tuple(output.tokens), seconds, found.lossless, found.near_ties, str(found))
+        return PlainRun(
+            tuple(output.tokens), seconds, first, found.lossless, found.near_ties, str(found)
+        )
 
     def _decode(self, checked: Checked, *, margins: bool) -> PlainOutput:
         order = checked.orders[0]

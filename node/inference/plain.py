@@ -32,12 +32,14 @@ class PlainOutput:
     Attributes:
         margins: per token, the Q24 distance to the runner-up; empty when not asked for or in
             rejection mode.
+        first_seconds: to the first token, the prompt's pass included.
     """
 
     tokens: list[int] = field(default_factory=list)
     margins: list[int] = field(default_factory=list)
     stop: StopHit | None = None
     seconds: float = 0.0
+    first_seconds: float = 0.0
 
 
 def decode_plain(
@@ -72,6 +74,7 @@ def decode_plain(
         scanner.commit([token])
         history.commit([token])
         out.tokens.append(token)
+        out.first_seconds = out.first_seconds or clock() - start
         missing = [token]
     out.seconds = clock() - start
     return out

@@ -25,10 +25,11 @@ from node.network.messages import BOUNDS, Offer, Role
 from node.roles.client import ClientRole
 from node.roles.drafter import DrafterRole
 from node.roles.engines import WorkerDrafter, WorkerTarget
+from node.roles.offchain import TableChain
 from node.roles.plan import Party, Plan, plan_for
-from node.roles.ports import LaneView, Node
+from node.roles.ports import Node
 from node.roles.verifier import VerifierRole
-from settlement.records import Domain, Lane, Mode
+from settlement.records import Domain, Mode
 from settlement.signing import address_of_key
 
 DOMAIN = Domain(31337, b"\x0e" * 20)
@@ -40,27 +41,6 @@ VOCAB = 12
 
 class Crash(BaseException):
     """A process dies here. Not an Exception: nothing in a role may survive it."""
-
-
-class TableChain:
-    """Every lane has the same reserve and nothing is ever settled, unless a test says so."""
-
-    def __init__(self, reserve: int = 10**30) -> None:
-        self.reserve = reserve
-        self.views: dict[bytes, LaneView] = {}
-        self.covers: dict[tuple[bytes, int], int] = {}  # by (operator, role); of others, plenty
-
-    def lane(self, lane: Lane) -> LaneView:
-        return self.views.get(lane.id, LaneView(self.reserve))
-
-    async def refresh(self, lane: Lane) -> LaneView:
-        await trio.lowlevel.checkpoint()
-        return self.lane(lane)
-
-    async def cover(self, operator: bytes, role: int, token: bytes) -> int:
-        await trio.lowlevel.checkpoint()
-        assert token == TOKEN
-        return self.covers.get((operator, int(role)), 10**30)
 
 
 class Letters:
@@ -120,7 +100,7 @@ class Arena:
         default_factory=lambda: LimitConfig(round_seconds=3.0, resume_seconds=6.0)
     )
     clock: float = 1_800_000_000.0
-    chain: TableChain = field(default_factory=TableChain)
+    chain: TableChain = field(default_factory=lambda: TableChain(token=TOKEN))
     verifiers: list[Party] = field(default_factory=list)
     drafters: list[Party] = field(default_factory=list)
 
