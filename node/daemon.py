@@ -27,6 +27,7 @@ from node.chainwatch import ChainWatch
 from node.config import ConfigError, NodeConfig
 from node.defence import DefendingDesk
 from node.generation import Generator
+from node.heap import keep_what_is_loaded
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
 from node.network import identity
@@ -215,6 +216,7 @@ async def _run(
                 nursery.start_soon(keep_short, journal, 3600 * hours, time.time)
                 nursery.start_soon(discovery.run)
                 offers = await _start_role(parts, contracts, nursery)
+                keep_what_is_loaded()
                 discovery.announce(offers)
                 nursery.start_soon(api.run, private, views(parts))
                 parts.ready = True

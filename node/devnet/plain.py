@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from node.heap import keep_what_is_loaded
 from node.inference import catalog
 from node.inference.calibrate import pass_seconds
 from node.inference.loading import load_model
@@ -51,8 +52,9 @@ class PlainTarget:
         folder = catalog.resolve(name).path
         self._model = load_model(folder, dtype)
         self._tokenizer = Tokenizer.load(folder)
-        # The nodes have run their models before the first session as well.
+        # The nodes have done both before the first session as well.
         pass_seconds(self._model, (1,), repeats=2)
+        keep_what_is_loaded()
 
     @property
     def arithmetic(self) -> str:

@@ -32,6 +32,7 @@ from node.config import (
     NodeConfig,
 )
 from node.generation import Generator
+from node.heap import keep_what_is_loaded
 from node.journal import Journal
 from node.network.codec import decode
 from node.network.identity import address_of_endpoint
@@ -130,6 +131,7 @@ async def _serve(
         served = await serve(node, config, contracts, nursery)
         offer = served.offers[0].encode()
         windows = served.views.get("/v1/windows", list)
+    keep_what_is_loaded()
     say({"endpoints": list(transport.endpoints()), "offer": offer.hex()})
     while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
         asked = json.loads(line)
