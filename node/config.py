@@ -134,11 +134,18 @@ class PanelConfig:
             As deployed, a bond is 100 tokens or a fortieth of the accused's stake if that is more.
         appeal_tokens: the largest that any node puts down to appeal a verdict against it, as the
             accused or as the accuser; 0: it leaves that to its operator.
+        tickets: samples of a drawn lane for which an auditor enters tickets (10 tokens each, which
+            come back), where it falls to this one; 0: none. At most what the lane's own audit
+            fees pay for is entered.
+        canaries: share of the sessions that it audits of which it plants a canary (half of those
+            10 tokens is its auditors'; a bond as for accusing where somebody passes it).
     """
 
     seat: bool = True
     accuse_tokens: float = 1_000.0
     appeal_tokens: float = 2_000.0
+    tickets: int = 4
+    canaries: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,8 @@ class NodeConfig:
         for name in ("accuse_tokens", "appeal_tokens"):
             tokens = getattr(self.panel, name)
             need(0 <= tokens < 1e12, f"panel.{name}", tokens, "0 or more tokens")
+        need(0 <= self.panel.tickets <= 255, "panel.tickets", self.panel.tickets, "0 to 255")
+        need(0 <= self.panel.canaries <= 1, "panel.canaries", self.panel.canaries, "0 to 1")
         multiple = chain.settle_gas_multiple
         need(multiple >= 1, "chain.settle_gas_multiple", multiple, "1 or more")
         need(bool(self.network.listen), "network.listen", self.network.listen, "name one address")

@@ -45,6 +45,7 @@ from node.roles.juror import JurorRole, JuryBoard
 from node.roles.plan import Party
 from node.roles.ports import Node
 from node.roles.records import RecordsService
+from node.roles.tickets import TicketRole
 from node.serving import Served, serve_auditor, serve_drafter, serve_verifier
 from node.settling import SettlingDesk, VoucherShelf
 from node.watching import WatchDesk
@@ -279,8 +280,9 @@ async def _start_role(
         service = RecordsService(node, draws, judges=board)
         service.serve(salts=config.role == "verifier")
     elif config.role == "auditor":
-        parts.auditor, juror = await serve_auditor(node, config, draws, board, contracts, nursery)
-        nursery.start_soon(_audit_draws, parts.auditor, juror, parts.chain)
+        roles = await serve_auditor(node, config, draws, board, contracts, nursery)
+        parts.auditor = roles[0]
+        nursery.start_soon(_audit_draws, roles, parts.chain)
     if config.role != "bootstrap":
         nursery.start_soon(_work_on_chain, parts, contracts)
     if parts.served is None:
@@ -288,12 +290,12 @@ async def _start_role(
     return parts.served.offers
 
 
-async def _audit_draws(auditor: AuditorRole, juror: JurorRole, chain: ChainWatch) -> None:
-    """Shows both every move of the confirmed chain."""
+async def _audit_draws(roles: tuple[AuditorRole, JurorRole, TicketRole], chain: ChainWatch) -> None:
+    """Shows them every move of the confirmed chain."""
     while True:
         changed = chain.changed
-        auditor.look()
-        juror.look()
+        for role in roles:
+            role.look()
         await changed.wait()
 
 

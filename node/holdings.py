@@ -9,11 +9,13 @@ import trio
 
 from node.evidence import EvidenceRoom
 from node.roles.ports import Node
+from node.roles.sealing_tickets import TICKET, ticket_of
 from node.roles.stored import Private
 from node.roles.suspicions import SUSPECT, Suspicion, answer_name, sealed_of
 from settlement.draws import BatchEvidence
 from settlement.panel_watch import Sealed, Suspect
 from settlement.sealing import Text
+from settlement.ticket_watch import Ticket
 
 T = TypeVar("T")
 
@@ -28,6 +30,7 @@ class Holdings:
         self._held: set[bytes] = set()
         self._secrets: dict[str, bytes] = {}
         self._suspects: dict[str, Suspect] = {}
+        self._tickets: dict[str, Ticket] = {}
 
     def holds(self, root: bytes) -> bool:
         if root not in self._held and self.hop(self.room.holds, root):
@@ -61,6 +64,13 @@ class Holdings:
             if name not in self._suspects:
                 self._suspects[name] = Suspicion.from_wire(raw).suspect()
         return tuple(self._suspects.values())
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """What this auditor has sealed."""
+        for name, raw in self.hop(self._node.journal.secrets_under, TICKET):
+            if name not in self._tickets:
+                self._tickets[name] = ticket_of(raw)
+        return tuple(self._tickets.values())
 
     def secret(self, name: str) -> bytes:
         if name not in self._secrets:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from node.roles.auditor import AuditorRole
     from node.roles.drafter import DrafterRole
     from node.roles.juror import JurorRole, JuryBoard
+    from node.roles.tickets import TicketRole
     from node.roles.verifier import VerifierRole
     from settlement.chain.contracts import Contracts
 
@@ -222,13 +223,16 @@ async def serve_auditor(
     board: JuryBoard,
     contracts: Contracts,
     nursery: trio.Nursery,
-) -> tuple[AuditorRole, JurorRole]:
-    """Starts the auditor, and the juror beside it. Their model is loaded when it is first drawn."""
+) -> tuple[AuditorRole, JurorRole, TicketRole]:
+    """Starts the auditor, and beside it who answers for juries and for tickets. Their model is
+    loaded when it is first drawn."""
     from node.inference.fingerprint import distance
     from node.roles.auditor import AuditorRole
     from node.roles.juror import JurorRole
     from node.roles.proving import ExactProver, FloatProver
     from node.roles.rerun import Loaded, LoadedDraft, Tolerance, WorkerRerun
+    from node.roles.sealing_tickets import Clerk
+    from node.roles.tickets import CanaryReader, TicketRole
 
     def load() -> Loaded:
         from node.inference.loading import load_model
@@ -276,11 +280,19 @@ async def serve_auditor(
         if exact
         else FloatProver(node, engine, registered, distance)
     )
-    role = AuditorRole(node, draws, engine, tolerance=tolerance, prove=prove)
+    clerk = Clerk(node, engine, tier, samples=config.panel.tickets, canaries=config.panel.canaries)
+
+    async def text_of(transaction: bytes) -> bytes | None:
+        return await trio.to_thread.run_sync(contracts.audits.text_of, transaction)
+
+    role = AuditorRole(node, draws, engine, tolerance=tolerance, prove=prove, clerk=clerk)
     await nursery.start(role.run)
-    juror = JurorRole(node, board, engine, chain_time)
+    canaries = CanaryReader(node, board, text_of)
+    juror = JurorRole(node, board, engine, chain_time, canaries=canaries)
     await nursery.start(juror.run)
-    return role, juror
+    tickets = TicketRole(node, board, engine, chain_time, text_of)
+    await nursery.start(tickets.run)
+    return role, juror, tickets
 
 
 def claim_id(config: NodeConfig) -> bytes:

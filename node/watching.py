@@ -35,6 +35,7 @@ from settlement.fault_proofs import Fault
 from settlement.faults import equivocations, find_faults
 from settlement.panel_watch import PanelPolicy, PanelWatch
 from settlement.round_faults import round_faults
+from settlement.ticket_watch import TicketWatch
 from settlement.watcher import Watch, challenge_duties
 
 WAIT_SECONDS: Final = 30.0  # for one transaction, before the others are looked at again
@@ -49,6 +50,7 @@ DEFENCE: Final = frozenset(
         Action.COMMIT,
         Action.REVEAL,
         Action.APPEAL,
+        Action.NAME,  # a bond, and the pay of those who have answered
     }
 )
 BASES_CHECKED: Final = 4  # earlier batches of a lane that a new one is held against
@@ -84,7 +86,7 @@ class WatchDesk:
         self._draws = draws
         self._panel = panel or PanelConfig(seat=False, accuse_tokens=0.0, appeal_tokens=0.0)
         self._policy, self._panel_policy = Policy(draws=draws), PanelPolicy()
-        self._claims = ClaimWatch()
+        self._claims, self._tickets = ClaimWatch(), TicketWatch()
         self._challenges: dict[str, Challenge] = {}  # by their journalled names
         self._checked: set[bytes] = set()  # settled roots that were looked through
         self._weighed: set[str] = set()  # accusations that were
@@ -180,8 +182,12 @@ class WatchDesk:
         ).plan(events, standing, now)
         plan.lacks += judged.lacks
         key = self._node.address
+        sealed = self._tickets.plan(
+            self._contracts, key, mine, self._records, events, standing, now, self._panel_policy
+        )
+        plan.lacks += sealed.lacks
         tested = self._claims.plan(self._contracts, key, events, standing, now, self._policy)
-        duties = judged.duties + plan.duties + tested.duties
+        duties = judged.duties + sealed.duties + plan.duties + tested.duties
         defence = [duty for duty in duties if duty.action in DEFENCE]
         defence.sort(key=lambda duty: inf if duty.until is None else duty.until)
         rest = [duty for duty in duties if duty.action not in DEFENCE]

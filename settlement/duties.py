@@ -45,6 +45,8 @@ class Action(StrEnum):
     COMMIT = "commit"  # to one's answer, as a juror
     REVEAL = "reveal"
     DISMISS = "dismiss"  # a juror that was silent
+    ENTER = "enter"  # a sealed ticket, for auditors to answer
+    NAME = "name"  # what a ticket has sealed
     COLLECT = "collect"  # a juror's pay, and bonds that the panel gives back
 
 

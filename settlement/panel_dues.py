@@ -28,7 +28,7 @@ def dues(
         about = f"panel case {case.id}"
         for of_appeal, jury in found.sat(case):
             yield from _pay(contracts, mine, found, case, of_appeal, jury, about)
-            yield from _dismissals(contracts, mine, jury, about)
+            yield from dismissals(contracts, mine, jury, about)
     yield from _pulls(contracts, mine, closed, standing)
 
 
@@ -58,10 +58,11 @@ def _pay(
         yield Duty(Action.COLLECT, about, intent, call)
 
 
-def _dismissals(
+def dismissals(
     contracts: Contracts, mine: frozenset[bytes], jury: JuryView, about: str
 ) -> Iterator[Duty]:
     for member in jury.silent():
+    """Of a jury that is over."""
         if member in jury.dismissed or member in mine:
             continue
         shares = (jury.summoned.silent_bps, jury.summoned.reward_bps)

@@ -7,8 +7,8 @@ found a fault that only a panel can judge files it, an auditor keeps its seat at
 weighs, and everybody pulls what is due. Nothing is remembered: what is still to do is what the
 chain says is not done. What depends on a block that may be undone carries its hash in its intent.
 
-Not here: to enter tickets of `SampleAudits`, or to judge them; a juror of one says that nothing was
-delivered to it, for silence would cost stake.
+Tickets of `SampleAudits` are entered and seen through by `ticket_watch`; here their auditors commit
+and reveal. Who has no answer says that nothing was delivered, for silence would cost stake.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from settlement.chain.panel_standing import (
     JuryView,
     PanelCase,
     PanelStanding,
+    TicketView,
     fold_panel,
     place_name,
 )
@@ -135,9 +136,9 @@ class PanelWatch:
         for case, jury, member in found.sitting(self._mine):
             with plan.apart(Action.COMMIT, _name(case), jury.reveal_until):
                 self._answer(plan, case, jury, member, now)
-        for audit, jury, member in found.auditing(self._mine):
-            with plan.apart(Action.COMMIT, f"audit {audit}", jury.reveal_until):
-                self._abstain(plan, audit, jury, member, now)
+        for ticket, jury, member in found.auditing(self._mine):
+            with plan.apart(Action.COMMIT, f"audit {ticket.id}", jury.reveal_until):
+                self._answer_ticket(plan, ticket, jury, member, now)
         for case in found.cases.values():
             with plan.apart(Action.DECIDE, _name(case), found.jury_of(case).reveal_until):
                 self._move(plan, case, found, now)
@@ -194,12 +195,21 @@ class PanelWatch:
             return
         self._say(plan, about, jury, member, sealed, now)
 
-    def _abstain(self, plan: Plan, audit: int, jury: JuryView, member: bytes, now: Now) -> None:
-        """Says of a sealed ticket that nothing was delivered, which it was not: silence would cost
-        stake, and anybody can enter tickets."""
+    def _answer_ticket(
+        self, plan: Plan, ticket: TicketView, jury: JuryView, member: bytes, now: Now
+    ) -> None:
+        """Says what is journalled of a ticket; where nothing is and time runs out, that nothing was
+        delivered: silence would cost stake, and anybody can enter tickets."""
         salt = self._held.secret(f"audit-jury:{jury.id}:{jury.since.hex()}")
-        sealed = Sealed(Answer(withheld=True), salt)
-        self._say(plan, f"jury {jury.id} of audit {audit}", jury, member, sealed, now)
+        nothing = Sealed(Answer(withheld=True), salt)
+        sealed, kept = self._held.sealed(ticket.question), jury.committed.get(member)
+        if sealed is None and kept is None:
+            if now.time <= jury.summoned.commit_until - ticket.commit_span // 5:
+                return
+            sealed = nothing
+        elif kept is not None and kept == self._seal(jury.id, member, nothing):
+            sealed = nothing  # the answer came after that
+        self._say(plan, f"jury {jury.id} of audit {ticket.id}", jury, member, sealed, now)
 
     def _say(
         self,

@@ -95,6 +95,24 @@ def passes(answer: Answer, measure: Measure) -> bool:
     return not measure.printed or distance(answer.print, measure.print) <= measure.distance
 
 
+def agrees(answer: Answer, others: Sequence[Answer], measure: Measure) -> bool:
+    """Whether an auditor's fingerprint lies near V's, or near another auditor's: nobody had seen it
+    before (SampleAudits.pay)."""
+
+    def given(one: Answer) -> bool:
+        return one.revealed and not one.withheld
+
+    def near(print_: bytes) -> bool:
+        if measure.exact:
+            return answer.print == print_
+        return distance(answer.print, print_) <= measure.distance
+
+    if not given(answer):
+        return False
+    shown = measure.expected if measure.exact else measure.print
+    return near(shown) or any(given(other) and near(other.print) for other in others)
+
+
 def result_of(answers: Sequence[Answer], measure: Measure) -> Result:
     """The result of a jury of `len(answers)` seats. Every quorum is of all seats."""
     seats = len(answers)

@@ -11,8 +11,13 @@ from node.devnet.options import Operator
 from node.devnet.world import CHAIN_ROLE, World
 from settlement.chain.events import FaultShown, LaneDrawn, LaneSettled, PositionOpened
 from settlement.chain.indexer import ChainEvent, Indexer, IndexStore
+from settlement.chain.panel_events import AnswerRevealed, AuditorPaid
+from settlement.chain.panel_standing import fold_panel
+from settlement.chain.standing import fold
+from settlement.panels import Result
 from settlement.records import Voucher
 from settlement.schema import RecordError
+from settlement.ticket_watch import owed as owed_to
 
 _LOW_128 = (1 << 128) - 1
 
@@ -100,6 +105,47 @@ class ChainReader:
             "samples": sum(_samples(item.event) for item in drawn),
         }
 
+    def tickets(self) -> dict[str, int]:
+        """Drawn tokens that auditors were paid for: how many, their juries' words, and the fees in
+        token units."""
+        standing = fold_panel(self.read())
+        named = [ticket for ticket in standing.tickets.values() if ticket.named]
+        paid = [item.event for item in self.of(AuditorPaid)]
+        words = [item.event.withheld for item in self.of(AnswerRevealed)]
+        return {
+            "entered": len(standing.tickets),
+            "named": len(named),
+            "cleared": sum(ticket.result == Result.CLEARED for ticket in named),
+            "answers": len(words) - sum(words),
+            "withheld": sum(words),
+            "payments": len(paid),
+            "fees": sum(event.fee for event in paid),
+        }
+
+    def tickets_open(self) -> list[str]:
+        """What first-level audits have still to do: drawn lanes of which no token is named while
+        there is time, audits that run, and auditors that are not paid."""
+        contracts, events = self._world.contracts, self.read()
+        standing, chain = fold_panel(events), fold(events)
+        now = contracts.rpc.head().timestamp
+        named = {(t.named.batch_id, t.named.index) for t in standing.tickets.values() if t.named}
+        waiting = [
+            f"draw {batch}/{index}"
+            for batch, index in chain.draws
+            if (batch, index) not in named and now <= chain.batches[batch].evidence_until
+        ]
+        for ticket in standing.tickets.values():
+            jury = standing.juries[ticket.jury]
+            if not ticket.ended:
+                waiting.append(f"audit {ticket.id}: {ticket.stage.name.lower()}")
+                continue
+            waiting += [
+                f"audit {ticket.id}: pay of {self._world.named(member)}"
+                for member in jury.members
+                if member not in ticket.paid and owed_to(contracts, ticket, jury, member)
+            ]
+        return waiting
+
     def faults(self) -> list[dict[str, Any]]:
         return [
             {"guilty": self._world.named(item.event.guilty), "code": item.event.code}
@@ -183,7 +229,14 @@ def conservation(world: World) -> dict[str, Any]:
         "accounting", token.address
     )
     staked, active, unbonding, vesting, out, burned, destroyed = contracts.vault.view("accounting")
-    courts = (contracts.court, contracts.demands, contracts.session_demands)
+    courts = (
+        contracts.court,
+        contracts.exact_dispute,
+        contracts.demands,
+        contracts.session_demands,
+        contracts.panel,
+        contracts.audits,
+    )
     bonds = contracts.ledger.view("bondsHeld")
     bonds += sum(sum(court.view("bonds")) for court in courts)
     terms = {

@@ -23,6 +23,7 @@ from node.config import (
     ModelConfig,
     NetworkConfig,
     NodeConfig,
+    PanelConfig,
     dump,
 )
 from node.devnet.options import DevnetOptions, Operator
@@ -203,6 +204,8 @@ class Fleet:
             limit=LimitConfig(
                 min_window=options.min_window, round_seconds=20.0, resume_seconds=3.0
             ),
+            # Every lane is drawn here, so that one token each is what its audit fee pays for.
+            panel=PanelConfig(tickets=1),
             journal=JournalConfig(durability="normal"),
         )
 

@@ -40,6 +40,7 @@ class Report:
     overhead: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
     audits: list[dict[str, Any]] = field(default_factory=list)
+    tickets: dict[str, int] = field(default_factory=dict)
     audit_cost: dict[str, Any] = field(default_factory=dict)
     contracts: dict[str, str] = field(default_factory=dict)
     faults: list[Any] = field(default_factory=list)
@@ -64,6 +65,7 @@ class Report:
             "overhead": self.overhead,
             "draws": self.draws,
             "audits": self.audits,
+            "tickets": self.tickets,
             "audit_cost": self.audit_cost,
             "contracts": self.contracts,
             "faults": self.faults,
@@ -343,6 +345,13 @@ def _print_audits(report: Report, show: Show) -> None:
                 f"  {audit['auditor']} on {audit['verifier_name']}: {audit['verdict'].upper()}: "
                 f"{audit['reason']}"
             )
+    paid = report.tickets
+    if paid:
+        show(
+            f"audits on chain: {paid['named']} drawn tokens, {paid['cleared']} found right, "
+            f"{paid['answers']} answers ({paid['withheld']} withheld); {paid['payments']} payments "
+            f"of {tokens(paid['fees'])} tokens in all, out of the audit fees"
+        )
     cost = report.audit_cost
     if cost.get("verify_seconds"):
         show(

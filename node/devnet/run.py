@@ -108,6 +108,7 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     await_opened(fleet, chain)
     say("waiting for the auditors")
     await_audited(fleet, chain)
+    await_paid(fleet, chain)
     audits = gather_audits(world, fleet)
     timings, wire = gather_timings(fleet)
     client = fleet.client().operator
@@ -299,6 +300,19 @@ def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
         time.sleep(0.25)
 
 
+def await_paid(fleet: Fleet, chain: books.ChainReader) -> None:
+    """Waits until one token of every drawn lane was audited on chain, and its auditors are paid."""
+    deadline = time.monotonic() + AUDIT_SECONDS
+    while waiting := chain.tickets_open():
+        if time.monotonic() > deadline:
+            raise NodeDied(
+                f"auditors are not paid after {AUDIT_SECONDS:.0f} s: {', '.join(waiting)}"
+            )
+        fleet.check_alive()
+        fleet.world.anvil.mine()  # juries are drawn by later blocks, and deadlines pass by them
+        time.sleep(0.25)
+
+
 def gather_audits(world: World, fleet: Fleet) -> dict[str, Any]:
     """Every auditor's reports, and what auditing cost beside the verifiers' own passes."""
     audits: list[dict[str, Any]] = []
@@ -349,6 +363,7 @@ def fill(
     report.sums = sums_of(rounds)
     report.settlements = chain.settlements(books.vouchers_of(journal))
     report.draws = chain.draws()
+    report.tickets = chain.tickets()
     report.faults = chain.faults()
 
 
@@ -359,5 +374,6 @@ def healthy(report: Report) -> bool:
         and bool(report.conservation["ok"])
         and report.draws["opened"] == report.draws["samples"]
         and all(audit["verdict"] == "clean" for audit in report.audits)
+        and report.tickets["cleared"] == report.tickets["named"]
         and not report.faults
     )

@@ -21,6 +21,7 @@ Requests, with their answers:
     SALTS     SaltsRequest    → SaltsAnswer
     REVEAL    AuditReveal     → Done
     CASE      CaseRequest     → DrawnAnswer
+    PARCEL    ParcelRequest   → ParcelPage
 
 Channels: SESSION between drafter and verifier (DraftRound, VerdictRound, SessionState, Notice),
 STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as requests).
@@ -73,6 +74,7 @@ MAX_STOPS: Final = 16
 MAX_RUNS: Final = 4096
 MAX_PATH: Final = 32
 MAX_SALTED_ROUNDS: Final = 64
+MAX_PARCEL_PAGE: Final = 1 << 18
 
 
 class Kind(IntEnum):
@@ -92,6 +94,7 @@ class Kind(IntEnum):
     SALTS = 13
     REVEAL = 14
     CASE = 15
+    PARCEL = 16
     SESSION = 32
     STREAM = 33
 
@@ -490,6 +493,25 @@ class CaseRequest(Message):
 
 
 @dataclass(frozen=True)
+class ParcelRequest(Message):
+    """What has the holder of a ticket sealed for its auditors to run again? Asked by them, page by
+    page; `offset` in bytes."""
+
+    TAG: ClassVar[int] = 87
+    audit_id: U64
+    offset: U32
+
+
+@dataclass(frozen=True)
+class ParcelPage(Message):
+    """Part of a parcel (`roles.parcels`) of `total` bytes."""
+
+    TAG: ClassVar[int] = 88
+    total: U32
+    data: Annotated[bytes, Variable(MAX_PARCEL_PAGE)]
+
+
+@dataclass(frozen=True)
 class AuditCommit(Message):
     """A drawn auditor's commitment to the fingerprints it computed, before V's salts are opened.
     `signature` is the auditor's own, over the message with zeros in its place (`auditing`)."""
@@ -554,6 +576,7 @@ MESSAGES: Final = registry(
     *(RoundRun, VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
     *(SumPath, RootPreimage, DrawnRequest, DrawnAnswer),
     *(AuditCommit, SaltsRequest, SaltsAnswer, AuditReveal, CaseRequest),
+    *(ParcelRequest, ParcelPage),
 )
 
 EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
@@ -571,6 +594,7 @@ EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
     Kind.SALTS: (SaltsRequest, SaltsAnswer),
     Kind.REVEAL: (AuditReveal, Done),
     Kind.CASE: (CaseRequest, DrawnAnswer),
+    Kind.PARCEL: (ParcelRequest, ParcelPage),
 }
 
 LINES: Final[dict[Kind, tuple[type[Message], ...]]] = {

@@ -42,7 +42,14 @@ from node.roles.auditing import (
     signed,
 )
 from node.roles.audits import SHOWN, Audit, Report, weigh
-from node.roles.delivery import Broken, Delivered, Undelivered, fetch_drawn, fetch_session
+from node.roles.delivery import (
+    Broken,
+    Delivered,
+    Drawn,
+    Undelivered,
+    fetch_drawn,
+    fetch_session,
+)
 from node.roles.frames import FrameError
 from node.roles.lines import ask
 from node.roles.ports import Node
@@ -96,10 +103,19 @@ class Prover(Protocol):
     ) -> None: ...
 
 
+class Sealer(Protocol):
+    """Makes tickets of what is audited (`sealing_tickets.Clerk`)."""
+
+    def enter(self, drawn: DrawnLane, sample: int, found: Drawn, delivered: Delivered) -> None: ...
+
+    async def plant(self, drawn: DrawnLane, delivered: Delivered, findings: Findings) -> None: ...
+
+
 class AuditorRole:
     """Audits on `engine` whatever this node is drawn for. `look` is to be called when the chain has
     moved. `prove` is given every session that differs, before the report is kept: after a crash the
-    audit, and with it the proof, is made again."""
+    audit, and with it the proof, is made again. `clerk` is given every drawn token as soon as it is
+    here, for tickets wait for nothing, and every session that was run again."""
 
     def __init__(
         self,
@@ -110,9 +126,10 @@ class AuditorRole:
         tolerance: Tolerance | None = None,
         patience: Patience | None = None,
         prove: Prover | None = None,
+        clerk: Sealer | None = None,
     ) -> None:
         self.node = node
-        self.prove = prove
+        self.prove, self.clerk = prove, clerk
         self.draws = draws
         self.engine = engine
         self.tolerance = tolerance or Tolerance()
@@ -212,6 +229,8 @@ class AuditorRole:
                     session_id = found.order.session_id
                     if session_id not in sessions:
                         sessions[session_id] = await fetch_session(self.node, found, source)
+                    if self.clerk:
+                        self.clerk.enter(drawn, sample, found, sessions[session_id])
                     return
                 except Broken as error:
                     # V's own delivery that breaks a rule is a finding; another's is only no answer.
@@ -254,6 +273,8 @@ class AuditorRole:
         case = Case(terms.order, terms.seed, delivered.delivery, delivered.rounds)
         findings = await self.engine.rerun(case, self.tolerance)
         node.metrics.time("rerun", findings.seconds)
+        if self.clerk:
+            await self.clerk.plant(drawn, delivered, findings)
         committed = self._commit(drawn, session_id, findings)
         others = [a for a in drawn.auditors(terms.order.target_model) if a != node.address]
         revealed: list[AuditReveal] = []

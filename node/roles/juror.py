@@ -19,6 +19,7 @@ import trio
 from node.network.errors import NetworkError, Refused
 from node.roles.answering import NotThere
 from node.roles.delivery import Broken, Delivered, Undelivered, fetch_judged
+from node.roles.parcels import Parcel
 from node.roles.ports import Node
 from node.roles.rerun import Case, OtherModel
 from node.roles.suspicions import answer_name, wire_of
@@ -83,6 +84,7 @@ class JurorRole:
 
     Args:
         chain_time: unix seconds by the chain's own clock, which deadlines are counted by.
+        canaries: what a canary shows (`tickets.CanaryReader`).
     """
 
     def __init__(
@@ -92,10 +94,11 @@ class JurorRole:
         engine: JuryEngine,
         chain_time: Callable[[], Awaitable[int]],
         *,
+        canaries: Callable[[PanelCase], Awaitable[Parcel]] | None = None,
         pause: float = PAUSE,
     ) -> None:
         self.node, self.board, self.engine = node, board, engine
-        self._chain_time, self._pause = chain_time, pause
+        self._chain_time, self._canaries, self._pause = chain_time, canaries, pause
         self._begun: set[str] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -155,6 +158,12 @@ class JurorRole:
         sources = dict.fromkeys((subject.verifier, subject.drafter, subject.client, case.accuser))
         reason, able = "", case.of_target or case.of_draft
         while True:
+            if case.of_canary and self._canaries is not None:
+                try:
+                    parcel = await self._canaries(case)
+                    return await self.engine.answer(parcel.case, parcel.index, parcel.within)
+                except (Undelivered, Refused, NetworkError) as error:
+                    reason = str(error)
             if able:
                 delivered, reason = await self._delivered(case, list(sources))
                 if delivered is not None:

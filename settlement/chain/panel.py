@@ -7,7 +7,7 @@ unit, times in unix seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
@@ -209,7 +209,11 @@ class AuditTerms(Owned):
     """What audits of drawn tokens are run by."""
 
     def bond(self) -> int:
-        return int(self.view("terms")[0])
+        return int(self.terms()[0])
+
+    def terms(self) -> Words:
+        """IAuditTerms.Terms of tickets entered now, in the ABI's order."""
+        return tuple(self.view("terms"))
 
     def fee_of(self, token: bytes) -> int:
         return int(self.view("feeOf", token))
@@ -340,9 +344,30 @@ class SampleAudits(_Bonded):
         """The audit that a drawn token has had; zero for none."""
         return int(self.view("auditOfToken", content))
 
-    def enter(self, ticket: bytes, model: bytes) -> Call:
-        """`ticket`: `settlement.panels.ticket`."""
-        return self.transact("enter", ticket, model)
+    def enter(self, ticket: bytes, model: bytes, text: bytes = b"") -> Call:
+        """`ticket`: `settlement.panels.ticket`. `text`, the hash of what will be delivered, follows
+        the arguments: see `text_of`."""
+        call = self.transact("enter", ticket, model)
+        return replace(call, data=call.data + text)
+
+    def text_of(self, transaction: bytes) -> bytes | None:
+        """The hash of what is delivered for the ticket that a transaction entered: 32 bytes behind
+        the call's arguments, which the contract does not read. None where there is none.
+
+        A canary's own word on it is sealed until all have answered, so its planter could deliver
+        one text and open another. Who answers holds the delivery to this hash, and who judges a
+        canary holds the canary to it.
+        """
+        sent = self.rpc.transaction(transaction)
+        if sent is None or sent.to != self.address:
+            return None
+        plain = self.interface.encode("enter", bytes(32), bytes(32))
+        if sent.data[:4] != plain[:4] or len(sent.data) != len(plain) + 32:
+            return None
+        return sent.data[-32:]
+    def is_paid(self, audit: int, auditor: bytes) -> bool:
+        return bool(self.view("isPaid", audit, auditor))
+
 
     def name(self, audit: int, salt: bytes, sample: int, place: bytes) -> Call:
         return self.transact("name", audit, salt, sample, place)

@@ -149,6 +149,33 @@ class AuditMoved:
     result: int
 
 
+@dataclass(frozen=True)
+class CanaryOpened:
+    audit_id: int
+    canary: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class CanaryReferred:
+    audit_id: int
+    case_id: int
+
+
+@dataclass(frozen=True)
+class CanaryPassed:
+    audit_id: int
+    auditor: bytes
+    slashed: int
+
+
+@dataclass(frozen=True)
+class AuditorPaid:
+    audit_id: int
+    auditor: bytes
+    share: int
+    fee: int
+
+
 PANEL_EVENTS: Final[dict[str, tuple[type[Any], ...]]] = {
     "AuditorPool": (SeatChanged,),
     "Juries": (
@@ -167,5 +194,9 @@ PANEL_EVENTS: Final[dict[str, tuple[type[Any], ...]]] = {
         TokenNamed,
         FingerprintOpened,
         AuditMoved,
+        CanaryOpened,
+        CanaryReferred,
+        CanaryPassed,
+        AuditorPaid,
     ),
 }

@@ -14,10 +14,22 @@ from typing import Any
 from settlement.chain.contracts import Role
 from settlement.chain.events import ModelServed
 from settlement.chain.indexer import ChainEvent
-from settlement.chain.panel import WRONG_DRAFT, WRONG_TARGET, CaseStage, Jury
+from settlement.chain.panel import (
+    WRONG_CANARY,
+    WRONG_DRAFT,
+    WRONG_TARGET,
+    AuditStage,
+    CaseStage,
+    Jury,
+)
 from settlement.chain.panel_events import (
     AnswerCommitted,
     AnswerRevealed,
+    AuditMoved,
+    AuditorPaid,
+    CanaryOpened,
+    CanaryPassed,
+    CanaryReferred,
     CaseAppealed,
     CaseClosed,
     CaseDecided,
@@ -32,6 +44,7 @@ from settlement.chain.panel_events import (
     PrintOpened,
     SeatChanged,
     TicketEntered,
+    TokenNamed,
 )
 from settlement.hashing import keccak256, uint
 from settlement.panels import Result
@@ -41,6 +54,7 @@ _FAULT, _SUBJECT, _EXACT, _BOND, _FEE, _TERMS = 1, 4, 5, 8, 9, 11
 _ROOT, _LANE, _CLIENT, _DRAFTER, _VERIFIER, _MODEL = 0, 1, 2, 3, 4, 7
 _START, _ROUND, _WITHIN, _RECORD, _SEALED = 8, 9, 10, 13, 14
 _SPANS, _COMMIT = 9, 1
+_TICKET_SPANS = 8  # in IAuditTerms.Terms
 
 
 @dataclass(frozen=True)
@@ -182,6 +196,10 @@ class PanelCase:
         return self.fault == WRONG_DRAFT
 
     @property
+    def of_canary(self) -> bool:
+        return self.fault == WRONG_CANARY
+
+    @property
     def subject(self) -> Subject:
         return Subject(tuple(self.charge[_SUBJECT]))
 
@@ -235,8 +253,49 @@ class PanelCase:
     def question(self, jury: int) -> str:
         """Names the question to one jury. A number that a reorganisation gives to another question
         has another name, so that no journalled answer is given to it."""
-        mark = keccak256(self.place, self.subject.root, self.subject.model, uint(self.id, 8))
+        subject = self.subject
+        about = subject.sealed_print if self.of_canary else subject.root
+        mark = keccak256(self.place, about, subject.model, uint(self.id, 8))
         return f"{jury}:{mark.hex()}"
+
+
+@dataclass
+class TicketView:
+    """An audit of `SampleAudits`, by its ticket. `transaction` entered it, in the block `since`."""
+
+    id: int
+    by: bytes
+    model: bytes
+    jury: int
+    terms: tuple[Any, ...]
+    transaction: bytes
+    since: bytes
+    stage: AuditStage = AuditStage.SEALED
+    result: Result = Result.NONE
+    named: TokenNamed | None = None
+    canary: tuple[Any, ...] | None = None
+    case: int = 0  # of the canary, before the panel; zero: none
+    paid: set[bytes] = field(default_factory=set)
+    punished: set[bytes] = field(default_factory=set)
+
+    @property
+    def commit_span(self) -> int:
+        """Seconds that auditors have for their answers."""
+        return int(self.terms[_TICKET_SPANS][1])
+
+    @property
+    def open_span(self) -> int:
+        """Seconds that its holder has to open the ticket, once that time is over."""
+        return int(self.terms[_TICKET_SPANS][2])
+
+    @property
+    def question(self) -> str:
+        """As `PanelCase.question`: what the journal calls the answer."""
+        return f"ticket:{self.id}:{keccak256(self.transaction, self.since).hex()}"
+
+    @property
+    def ended(self) -> bool:
+        return self.stage in (AuditStage.WRONG, AuditStage.DONE)
 
 
 def place_name(fault: int, start_hash: bytes, round_: int, within: int) -> bytes:
@@ -246,12 +305,12 @@ def place_name(fault: int, start_hash: bytes, round_: int, within: int) -> bytes
 
 @dataclass
 class PanelStanding:
-    """Cases and juries by id; audits by their jury; (weight, changes so far) of seats by (model,
-    account); and the models that an account serves as an auditor."""
+    """Cases, juries and tickets by id; (weight, changes so far) of seats by (model, account); and
+    the models that an account serves as an auditor."""
 
     cases: dict[int, PanelCase] = field(default_factory=dict)
     juries: dict[int, JuryView] = field(default_factory=dict)
-    audits: dict[int, int] = field(default_factory=dict)
+    tickets: dict[int, TicketView] = field(default_factory=dict)
     seats: dict[tuple[bytes, bytes], tuple[int, int]] = field(default_factory=dict)
     serves: dict[bytes, set[bytes]] = field(default_factory=dict)
 
@@ -275,14 +334,14 @@ class PanelStanding:
                     if member in accounts:
                         yield case, jury, member
 
-    def auditing(self, accounts: frozenset[bytes]) -> Iterator[tuple[int, JuryView, bytes]]:
-        """The same of audits of `SampleAudits`: audit, seated jury, member."""
-        for number, audit in self.audits.items():
-            jury = self.juries[number]
-            if jury.seated and not jury.cancelled:
+    def auditing(self, accounts: frozenset[bytes]) -> Iterator[tuple[TicketView, JuryView, bytes]]:
+        """The same of tickets that have not ended: ticket, seated jury, member."""
+        for ticket in self.tickets.values():
+            jury = self.juries[ticket.jury]
+            if jury.seated and not jury.cancelled and not ticket.ended:
                 for member in jury.members:
                     if member in accounts:
-                        yield audit, jury, member
+                        yield ticket, jury, member
 
 
 def fold_panel(events: Iterable[ChainEvent]) -> PanelStanding:
@@ -308,7 +367,15 @@ def fold_panel(events: Iterable[ChainEvent]) -> PanelStanding:
                 last,
             )
         elif isinstance(event, TicketEntered):
-            standing.audits[event.jury_id] = event.audit_id
+            standing.tickets[event.audit_id] = TicketView(
+                event.audit_id,
+                bytes(event.by),
+                bytes(event.model),
+                event.jury_id,
+                tuple(event.terms),
+                found.transaction,
+                found.block_hash,
+            )
         elif isinstance(event, ModelServed):
             if event.role == Role.AUDITOR:
                 served = standing.serves.setdefault(bytes(event.account), set())
@@ -320,7 +387,26 @@ def fold_panel(events: Iterable[ChainEvent]) -> PanelStanding:
         else:
             _jury_event(standing, found)
             _case_event(standing, event)
+            _ticket_event(standing, event)
     return standing
+
+
+def _ticket_event(standing: PanelStanding, event: object) -> None:
+    if isinstance(event, TokenNamed):
+        ticket = standing.tickets[event.audit_id]
+        ticket.stage, ticket.named = AuditStage.NAMED, event
+    elif isinstance(event, CanaryOpened):
+        ticket = standing.tickets[event.audit_id]
+        ticket.stage, ticket.canary = AuditStage.PLANTED, tuple(event.canary)
+    elif isinstance(event, CanaryReferred):
+        standing.tickets[event.audit_id].case = event.case_id
+    elif isinstance(event, AuditMoved):
+        ticket = standing.tickets[event.audit_id]
+        ticket.stage, ticket.result = AuditStage(event.stage), Result(event.result)
+    elif isinstance(event, CanaryPassed):
+        standing.tickets[event.audit_id].punished.add(bytes(event.auditor))
+    elif isinstance(event, AuditorPaid):
+        standing.tickets[event.audit_id].paid.add(bytes(event.auditor))
 
 
 def _jury_event(standing: PanelStanding, found: ChainEvent) -> None:

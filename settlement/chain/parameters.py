@@ -256,9 +256,8 @@ DEVNET: Final = Parameters(
         min_pool=3_000 * _TOKEN,
         delay=1,
     ),
-    audits=AuditParameters(
-        JurySpans(seat=20, commit=_MINUTE, open=_MINUTE, reveal=30), refer_window=30
-    ),
+    # Seats and answers fit in half of the evidence's two minutes: what is drawn is audited in time.
+    audits=AuditParameters(JurySpans(seat=10, commit=45, open=30, reveal=30), refer_window=30),
     timelock_delay=0,
     least_stake=100 * _TOKEN,
 )

@@ -312,6 +312,10 @@ def test_a_strangers_ticket_costs_no_juror_its_stake(people: People, chain: Cont
     world.send(stranger, chain.audits.enter(b"\x77" * 32, TARGET.model_id))
     entered = world.last(TicketEntered)
     members = world.seat(entered.jury_id)
+    people.look()
+    assert not people.standing().juries[entered.jury_id].committed, "it may still come"
+    until = chain.juries.jury_of(entered.jury_id).commit_until
+    world.anvil.warp(until - 2 - people.now())
     for _ in range(2):
         people.look()
     jury = people.standing().juries[entered.jury_id]

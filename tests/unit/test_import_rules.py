@@ -28,6 +28,7 @@ SHELL = (
     "settlement.panel_watch",
     "settlement.panel_dues",
     "settlement.audit_watch",
+    "settlement.ticket_watch",
 )
 # Named one by one, so that a new user of the chain has to be argued for here.
 SHELL_USERS = (

@@ -245,27 +245,57 @@ def test_a_commitment_that_is_not_the_journals_is_an_operators_matter() -> None:
     assert made.lacks[0].action == Action.REVEAL
 
 
-def test_a_juror_of_a_strangers_ticket_abstains_and_is_not_silent() -> None:
+TICKET_TERMS = (BOND, 3, 500, 5_000, 500, 400, 5_000, 30, (SEAT, COMMIT, OPEN, REVEAL))
+TICKET = (
+    replace(summoned(1), court=AUDITS),
+    TicketEntered(7, OTHER, MODEL, 1, TICKET_TERMS),
+    JurySeated(1, [J1, J2, J3]),
+)
+
+
+def test_a_juror_of_a_ticket_that_nobody_delivers_abstains_in_time_and_is_not_silent() -> None:
     """Anybody can enter a ticket for a small bond: jurors that said nothing would pay for it."""
-    ticket = replace(summoned(1), court=AUDITS)
-    entered = (ticket, TicketEntered(7, OTHER, MODEL, 1, ()), JurySeated(1, [J1, J2, J3]))
-    held = Held()
-    (commit,) = plan(J1, log(*entered), FILED, held).duties
+    held, late = Held(), COMMIT_UNTIL - COMMIT // 5 + 1
+    assert plan(J1, log(*TICKET), late - 1, held).duties == [], "it may still come"
+    (commit,) = plan(J1, log(*TICKET), late, held).duties
     assert (commit.action, commit.until) == (Action.COMMIT, COMMIT_UNTIL)
     (salt,) = held.secrets.values()
     abstention = Answer(withheld=True)
     word = panels.commitment(31337, JURIES, 1, J1, abstention, salt)
     assert repr(word) in commit.call.data.decode()
-    assert plan(J1, log(*entered), FILED, held).duties == [commit], "and says the same after"
-    assert plan(OTHER, log(*entered), FILED).duties == []
-    assert plan(J1, log(*entered), COMMIT_UNTIL + 1, held).duties == []
-    said = (*entered, *(AnswerCommitted(1, m, word) for m in (J1, J2, J3)))
-    assert plan(J1, log(*said), FILED, held).duties == []
-    (reveal,) = plan(J1, log(*said, JuryOpened(1, REVEAL_UNTIL)), FILED, held).duties
+    assert plan(J1, log(*TICKET), late, held).duties == [commit], "and says the same after"
+    assert plan(OTHER, log(*TICKET), late).duties == []
+    assert plan(J1, log(*TICKET), COMMIT_UNTIL + 1, held).duties == []
+
+
+def test_what_a_ticket_is_answered_with_is_what_the_journal_has() -> None:
+    held, events = Held(), log(*TICKET)
+    held.answers[fold_panel(events).tickets[7].question] = Sealed(ANSWER, SALT)
+    (commit,) = plan(J1, events, FILED, held).duties
+    assert repr(sealed_word(J1)) in commit.call.data.decode()
+    everybody = [AnswerCommitted(1, m, sealed_word(m)) for m in (J1, J2, J3)]
+    assert plan(J1, log(*TICKET, *everybody), FILED, held).duties == [], "the ticket is sealed"
+    shown = log(*TICKET, *everybody, JuryOpened(1, REVEAL_UNTIL))
+    (reveal,) = plan(J1, shown, FILED, held).duties
     assert reveal.action == Action.REVEAL
     assert repr((True, 0, bytes(32), salt))[1:-1] in reveal.call.data.decode()
-    over = (*said, JuryOpened(1, REVEAL_UNTIL), AnswerRevealed(1, J1, True, 0, bytes(32)))
-    assert plan(J1, log(*over), FILED, held).duties == []
+    assert repr((False, 3, ANSWER.print, SALT))[1:-1] in reveal.call.data.decode()
+    over = log(
+        *TICKET, *everybody, JuryOpened(1, REVEAL_UNTIL), AnswerRevealed(1, J1, False, 3, SALT)
+    )
+    assert plan(J1, over, FILED, held).duties == []
+
+
+def test_an_answer_that_came_too_late_does_not_keep_the_abstention_from_being_revealed() -> None:
+    held = Held()
+    salt = held.secret("audit-jury:1:" + "bb" * 32)
+    word = panels.commitment(31337, JURIES, 1, J1, Answer(withheld=True), salt)
+    said = (AnswerCommitted(1, J1, word), JuryOpened(1, REVEAL_UNTIL))
+    events = log(*TICKET, *said)
+    held.answers[fold_panel(events).tickets[7].question] = Sealed(ANSWER, SALT)
+    made = plan(J1, events, COMMIT_UNTIL + 1, held)
+    assert made.lacks == []
+    (reveal,) = made.duties
 
 
 def test_who_does_not_sit_owes_nothing() -> None:
