@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -265,14 +267,77 @@ def test_the_exponent_of_a_row_leaves_sixteen_bits_and_no_more() -> None:
 # ---------------------------------------------------------------- the optional kernel
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+BUILDS = {
+    "native": (),
+    "no VNNI": ("-mno-avx512vnni",),
+    "no AVX-512": ("-mno-avx512f",),
+}
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The kernel as this machine builds it, and as lesser ones of its kind do."""
+    from node.inference import compiled
     from node.inference.exact import native
 
-    try:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    if request.param != "native" and platform.machine() != "x86_64":
+        pytest.skip("flags of another processor")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "FLAGS", (*compiled.FLAGS, *BUILDS[request.param]))
         return native.load(tmp_path_factory.mktemp("kernel"))
-    except native.NoCompiler as error:
-        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("inputs", [1, 31, 64, 512, 1100])
+def test_products_of_every_height_are_exact_at_the_extremes(library: Any, inputs: int) -> None:
+    """No sum wraps where all weights and activations are as large as they get."""
+    rng = np.random.default_rng(inputs)
+    for rows in (*range(1, 12), 60, 61, 123):
+        outputs = (1, 3, 37, 64)[rows % 4]
+        a = np.full((rows, inputs), 32639, dtype=np.int16)
+        w = np.full((outputs, inputs), 127, dtype=np.int8)
+        if rows % 3:
+            a[rng.random(a.shape) < 0.5] *= -1
+            w[:] = rng.integers(-127, 128, w.shape)
+        scale, half = np.full(outputs, 2.0**-3), np.full(outputs, 0.5)
+        y = np.empty((rows, outputs))
+        library.exact_product(
+            *(a.ctypes.data, rows, inputs, w.ctypes.data, outputs, 512),
+            *(scale.ctypes.data, half.ctypes.data, None, 0, y.ctypes.data),
+        )
+        want = (a.astype(np.int64) @ w.T.astype(np.int64) + 4) >> 3
+        assert np.array_equal(y.astype(np.int64), want), rows
+
+
+@pytest.mark.parametrize("head_dim", [6, 32, 40, 64, 96, 128, 160, 256])
+def test_attention_of_every_width_is_exact_over_scattered_tokens(
+    tmp_path: Path, library: Any, head_dim: int
+) -> None:
+    """Contexts beyond what is summed at once, in runs of odd lengths."""
+    from node.inference.exact.native import NativeModel
+
+    config, tensors = exact_models.random_checkpoint(
+        head_dim, head_dim=head_dim, num_hidden_layers=1, max_position_embeddings=1000
+    )
+    for name, values in tensors.items():  # sharp and flat attention, saturated heads
+        if "q_proj" in name or "k_proj" in name:
+            values *= np.float32(0.05 if head_dim % 64 else 20.0)
+    folder = exact_models.write_checkpoint(tmp_path, (config, tensors))
+    whole = quantise.load_integers(folder)
+    model, kernel = ExactModel(whole), NativeModel(whole, library)
+    ids = np.random.default_rng(head_dim).integers(0, config["vocab_size"], 190).tolist()
+    want = model.forward([Span(model.new_cache(), ids, len(ids))])[0]
+    pool = kernel.new_pool(1 << 10)
+    caches = [pool.open(ids, len(ids)) for _ in range(2)]
+    at = 0
+    for window in (33, 1, 31, 2, 64, 3, 56):  # in turns, so that their blocks lie scattered
+        for rows in (
+            kernel.forward([Span(cache, ids[at : at + window], window)])[0] for cache in caches
+        ):
+            assert torch.equal(rows.hidden, want.hidden[at : at + window]), at
+            assert torch.equal(rows.logits, want.logits[at : at + window]), at
+        at += window
 
 
 def test_the_kernel_gives_the_oracles_bits(tmp_path: Path, library: Any) -> None:

@@ -1,4 +1,4 @@
-/* The forward pass of docs/exact.md for a few rows, one weight read per pass. Optional: `native.py`
+/* The forward pass of docs/exact.md, each weight read once for all rows of a block. Optional: `native.py`
  * compiles it where a C compiler is, and the engine takes it only after it gave the same bits as
  * the torch path. Doubles hold integers below 2^53, as there; numbers in brackets are steps.
  *
@@ -7,6 +7,48 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+/* Rows and outputs worked on together; the sums of MOST_TILE rows and four outputs fit the registers. */
+enum { BLOCK = 60, PANEL = 32, MOST_TILE = 5 };
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define WIDE
+#define UNROLLED _Pragma("GCC unroll 8")
+enum { AHEAD = 24576 };  /* bytes of weights, whose reading hides behind the sums */
+#include <immintrin.h>
+
+/* acc + the sums of neighbouring products, as int32 lanes. */
+static inline __m512i multiply_add(__m512i acc, __m512i a, __m512i b) {
+#ifdef __AVX512VNNI__
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));  /* gcc 12 copies acc otherwise */
+  return acc;
+#else
+  return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+#endif
+}
+
+/* A mask of the first `count` >= 1 of 32 lanes. */
+static inline __mmask32 first_of(int64_t count) {
+  return count < 32 ? (__mmask32)((1u << count) - 1) : (__mmask32)-1;
+}
+
+/* 32 weights as int16, or those of a mask and zeros. */
+static inline __m512i widened(const int8_t *w) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)w));
+}
+static inline __m512i widened_first(__mmask32 left, const int8_t *w) {
+  return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(left, w));
+}
+
+/* The sum of all lanes of each of four vectors. */
+static inline __m128i totals(__m512i a, __m512i b, __m512i c, __m512i d) {
+  __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+  __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  __m256i two = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+}
+#endif
 
 /* [2] n rows of x[d] to 16-bit activations a[d]. */
 void exact_norm(const double *x, int64_t n, int64_t d, const int64_t *gains, int64_t t,
@@ -29,42 +71,136 @@ void exact_norm(const double *x, int64_t n, int64_t d, const int64_t *gains, int
   }
 }
 
-/* Sums over `in` inputs of up to four rows of activations with one row of weights: each weight is
- * loaded and widened once, on its way to all of them. `rows` is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void dots(int rows, const int16_t *a, int64_t step,
-                                                       const int8_t *w, int64_t in, int64_t piece,
-                                                       int64_t *acc) {
-  for (int r = 0; r < rows; r++) acc[r] = 0;
-  for (int64_t at = 0; at < in; at += piece) {
-    int64_t end = at + piece < in ? at + piece : in;
-    int32_t sums[4] = {0};
-    for (int64_t i = at; i < end; i++)
-      for (int r = 0; r < rows; r++) sums[r] += a[r * step + i] * (int16_t)w[i];
-    for (int r = 0; r < rows; r++) acc[r] += sums[r];
+/* Sums of products of `rows` rows of activations, `in` apart, with four rows of weights w[0..3], over
+ * the inputs from … to - 1: sums[row][4]. No sum leaves int32. `rows` is a constant where this is
+ * inlined: each weight is loaded and widened once, on its way to all rows. */
+#ifdef WIDE
+static inline __attribute__((always_inline)) void tile(int rows, const int16_t *a, int64_t in,
+                                                       const int8_t *const *w, int64_t from,
+                                                       int64_t to, int32_t *sums) {
+  __m512i acc[MOST_TILE][4];
+  UNROLLED for (int r = 0; r < rows; r++)
+    UNROLLED for (int k = 0; k < 4; k++) acc[r][k] = _mm512_setzero_si512();
+  int64_t i = from;
+  for (; i + 32 <= to; i += 32) {
+    __m512i weights[4];
+    /* Four streams side by side are not foreseen by the processor; the next weights are asked for. */
+    _mm_prefetch(w[0] + AHEAD + 4 * i, _MM_HINT_T1);
+    _mm_prefetch(w[0] + AHEAD + 4 * i + 64, _MM_HINT_T1);
+    UNROLLED for (int k = 0; k < 4; k++) weights[k] = widened(w[k] + i);
+    UNROLLED for (int r = 0; r < rows; r++) {
+      __m512i row = _mm512_loadu_si512(a + r * in + i);
+      UNROLLED for (int k = 0; k < 4; k++) acc[r][k] = multiply_add(acc[r][k], row, weights[k]);
+    }
+  }
+  if (i < to) {
+    __mmask32 left = first_of(to - i);
+    UNROLLED for (int r = 0; r < rows; r++) {
+      __m512i row = _mm512_maskz_loadu_epi16(left, a + r * in + i);
+      UNROLLED for (int k = 0; k < 4; k++) {
+        acc[r][k] = multiply_add(acc[r][k], row, widened_first(left, w[k] + i));
+      }
+    }
+  }
+  UNROLLED for (int r = 0; r < rows; r++)
+    _mm_storeu_si128((void *)(sums + 4 * r), totals(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
+}
+
+/* As `tile` for one row of activations: one row of weights after the other, as they lie in memory. */
+static void line(const int16_t *a, const int8_t *const *w, int64_t from, int64_t to, int32_t *sums) {
+  __m512i acc[4];
+  for (int k = 0; k < 4; k++) {
+    __m512i x = _mm512_setzero_si512(), y = x;
+    int64_t i = from;
+    for (; i + 64 <= to; i += 64) {
+      _mm_prefetch(w[k] + AHEAD + i, _MM_HINT_T1);
+      x = multiply_add(x, _mm512_loadu_si512(a + i), widened(w[k] + i));
+      y = multiply_add(y, _mm512_loadu_si512(a + i + 32), widened(w[k] + i + 32));
+    }
+    for (; i < to; i += 32) {
+      __mmask32 left = first_of(to - i);
+      x = multiply_add(x, _mm512_maskz_loadu_epi16(left, a + i), widened_first(left, w[k] + i));
+    }
+    acc[k] = _mm512_add_epi32(x, y);
+  }
+  _mm_storeu_si128((void *)sums, totals(acc[0], acc[1], acc[2], acc[3]));
+}
+#else
+static inline __attribute__((always_inline)) void tile(int rows, const int16_t *a, int64_t in,
+                                                       const int8_t *const *w, int64_t from,
+                                                       int64_t to, int32_t *sums) {
+  for (int k = 0; k < 4; k++) {
+    int32_t acc[MOST_TILE] = {0};
+    for (int64_t i = from; i < to; i++)
+      for (int r = 0; r < rows; r++) acc[r] += a[r * in + i] * (int16_t)w[k][i];
+    for (int r = 0; r < rows; r++) sums[4 * r + k] = acc[r];
   }
 }
 
-/* rshift(acc * m, s) + b of n <= 64 rows: y[n][out]. scale = m * 2^-s, half = b + 1/2; `exponents`
- * 2^e of each row or NULL. With `add` y is the residual stream and is added to and clamped. A sum of
- * `piece` inputs fits int32: all of them where the row's weights allow, else 512. */
+static void line(const int16_t *a, const int8_t *const *w, int64_t from, int64_t to, int32_t *sums) {
+  tile(1, a, 0, w, from, to, sums);
+}
+#endif
+
+static void tiles(int rows, const int16_t *a, int64_t in, const int8_t *const *w, int64_t from,
+                  int64_t to, int32_t *sums) {
+  switch (rows) {
+    case 1: line(a, w, from, to, sums); break;
+    case 2: tile(2, a, in, w, from, to, sums); break;
+    case 3: tile(3, a, in, w, from, to, sums); break;
+    case 4: tile(4, a, in, w, from, to, sums); break;
+    default: tile(5, a, in, w, from, to, sums);
+  }
+}
+
+/* rshift(acc * m, s) + b of n rows: y[n][out]. scale = m * 2^-s, half = b + 1/2; `exponents` 2^e of
+ * each row or NULL. With `add` y is the residual stream and is added to and clamped. A sum of
+ * `piece` inputs fits int32: all of them where the row's weights allow, else 512.
+ *
+ * Four rows of weights stay in the nearest cache for all rows of a block; a panel of outputs is
+ * finished together, so that the last steps run on whole vectors. */
 void exact_product(const int16_t *a, int64_t n, int64_t in, const int8_t *w, int64_t out,
                    int64_t piece, const double *scale, const double *half, const double *exponents, int add,
                    double *y) {
-  int64_t acc[64];
-  for (int64_t j = 0; j < out; j++, w += in) {
-    int64_t r = 0;
-    for (; r + 4 <= n; r += 4) dots(4, a + r * in, in, w, in, piece, acc + r);
-    if (n - r == 3) dots(3, a + r * in, in, w, in, piece, acc + r);
-    if (n - r == 2) dots(2, a + r * in, in, w, in, piece, acc + r);
-    if (n - r == 1) dots(1, a + r * in, in, w, in, piece, acc + r);
-    for (r = 0; r < n; r++) {
-      double value = floor((double)acc[r] * (exponents ? exponents[r] : 1.0) * scale[j] + half[j]);
-      double *place = y + r * out + j;
-      if (add) {
-        value += *place;
-        value = value > 2147483647.0 ? 2147483647.0 : value < -2147483647.0 ? -2147483647.0 : value;
+  double acc[BLOCK][PANEL];
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    int64_t rows = n - first < BLOCK ? n - first : BLOCK;
+    int64_t count = (rows + MOST_TILE - 1) / MOST_TILE;  /* of tiles, of nearly the same height */
+    for (int64_t panel = 0; panel < out; panel += PANEL) {
+      int64_t width = out - panel < PANEL ? out - panel : PANEL;
+      for (int64_t j = 0; j < width; j += 4) {
+        const int8_t *four[4];
+        for (int64_t k = 0; k < 4; k++)  /* beyond the last: the last again, and not used */
+          four[k] = w + (panel + (j + k < width ? j + k : width - 1)) * in;
+        for (int64_t part = 0, r = 0; part < count; part++) {
+          int64_t end = rows * (part + 1) / count;
+          const int16_t *from = a + (first + r) * in;
+          int32_t sums[4 * MOST_TILE];
+          int64_t at = 0;
+          do {
+            int64_t to = at + piece < in ? at + piece : in;
+            tiles((int)(end - r), from, in, four, at, to, sums);
+            for (int64_t i = 0; i < end - r; i++)
+              for (int64_t k = 0; k < 4; k++)
+                acc[r + i][j + k] = (at ? acc[r + i][j + k] : 0.0) + (double)sums[4 * i + k];
+            at = to;
+          } while (at < in);
+          r = end;
+        }
       }
-      *place = value;
+      for (int64_t r = 0; r < rows; r++) {
+        double power = exponents ? exponents[first + r] : 1.0;
+        double *place = y + (first + r) * out + panel;
+        const double *m = scale + panel, *b = half + panel, *sum = acc[r];
+        if (add)
+          for (int64_t j = 0; j < width; j++) {
+            double value = floor(sum[j] * power * m[j] + b[j]) + place[j];
+            value = value > 2147483647.0 ? 2147483647.0 : value;
+            place[j] = value < -2147483647.0 ? -2147483647.0 : value;
+          }
+        else
+          for (int64_t j = 0; j < width; j++) place[j] = floor(sum[j] * power * m[j] + b[j]);
+      }
     }
   }
 }
@@ -98,7 +234,7 @@ typedef struct {
 
 typedef struct {
   int64_t hidden, heads, kv_heads, head_dim, inner, norm_shift, epsilon, exp_limit;
-  const int64_t *exp_table, *sigmoid_table;
+  const int32_t *exp_table, *sigmoid_table;
 } Shape;
 
 typedef struct {
@@ -114,13 +250,16 @@ typedef struct {
   Product qkv, out, gate_up, down;
 } Layer;
 
-/* Where a pass keeps what it works on: y double[n][wide], a int16[n][hidden], q and mixed
- * int16[n][heads * c], k int16[n][kv_heads * c], inner int16[n][inner], exponents double[n], scores,
- * sums and act of as many int64 as there are tokens, as c and as inner. */
+/* Where a pass of n rows keeps what it works on, b the lesser of n and BLOCK: y double[max(n * (heads +
+ * 2 * kv_heads) * c, b * 2 * inner)], a int16[n][hidden], q and mixed int16[n][heads * c], k
+ * int16[n][kv_heads * c], inner int16[b][inner], exponents double[b], sums
+ * double[c], act int64[inner]; scores, p, high and low of four more than there are tokens. */
 typedef struct {
-  double *y, *exponents;
+  double *y, *exponents, *sums;
   int16_t *a, *q, *k, *mixed, *inner;
-  int64_t *scores, *sums, *act;
+  int64_t *scores, *act;
+  int32_t *p;
+  int16_t *high, *low;
 } Scratch;
 
 /* First value of a head's keys (part 0) or values (part 1) in a run's store. */
@@ -144,45 +283,186 @@ static void keep(const SpanRows *span, const Run *runs, const Shape *m, int64_t 
   }
 }
 
-/* [5] of one span. q and a int16[rows][heads][c]; row i sees past + i + 1 tokens. */
-static void attend(const SpanRows *span, const Run *runs, const Shape *m, int64_t layer,
-                   const int16_t *q, const double *score_scale, const Scratch *t, int16_t *a) {
-  int64_t c = m->head_dim, *scores = t->scores, *sums = t->sums;
-  for (int64_t r = 0; r < span->rows; r++)
-    for (int64_t h = 0; h < m->heads; h++, q += c, a += c) {
-      int64_t kv = h / (m->heads / m->kv_heads), seen = span->past + r + 1, at = 0;
-      int64_t top = INT64_MIN, total = 0;
-      for (int64_t run = 0; run < span->runs && at < seen; run++) {
-        const int16_t *k = head_of(runs + run, m, layer, 0, kv);
-        for (int64_t i = 0; i < runs[run].tokens && at < seen; i++, at++, k += c) {
-          int64_t s = 0;
-          for (int64_t j = 0; j < c; j++) s += (int32_t)q[j] * (int32_t)k[j];
-          scores[at] = s;
-          top = s > top ? s : top;
-        }
+/* Attention weights p of `seen` scores, their sum returned. */
+static double weigh(const int64_t *scores, int64_t seen, int64_t top, double scale, const Shape *m,
+                    int32_t *p) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < seen; i++) {
+    double delta = (double)(top - scores[i]) * scale, limit = (double)m->exp_limit;
+    p[i] = m->exp_table[(int32_t)(delta < limit ? delta : limit)];
+  }
+  for (int64_t i = 0; i < seen; i++) total += p[i];
+  return (double)total;
+}
+
+#ifdef WIDE
+/* Four scores q.k of one query with the tokens k[0..3], c = 32 * blocks <= 256 channels each. q = 256
+ * high + low, so that no sum of 16-bit products leaves int32: 256 * 255 * 32767 < 2^31. */
+static inline __attribute__((always_inline)) __m256i four_scores(int blocks, const __m512i *high,
+                                                                 const __m512i *low,
+                                                                 const int16_t *const *k) {
+  __m512i upper[4], lower[4];
+  UNROLLED for (int i = 0; i < 4; i++) {
+    upper[i] = lower[i] = _mm512_setzero_si512();
+    UNROLLED for (int b = 0; b < blocks; b++) {
+      __m512i keys = _mm512_loadu_si512(k[i] + 32 * b);
+      upper[i] = multiply_add(upper[i], high[b], keys);
+      lower[i] = multiply_add(lower[i], low[b], keys);
+    }
+  }
+  __m256i coarse = _mm256_cvtepi32_epi64(totals(upper[0], upper[1], upper[2], upper[3]));
+  __m256i fine = _mm256_cvtepi32_epi64(totals(lower[0], lower[1], lower[2], lower[3]));
+  return _mm256_add_epi64(_mm256_slli_epi64(coarse, 8), fine);
+}
+
+/* Scores of one query with `tokens` keys, the largest of them and `top` returned. Writes up to three
+ * more places of `scores`. */
+static inline __attribute__((always_inline)) int64_t run_scores(int blocks, const int16_t *q,
+                                                                const int16_t *k, int64_t tokens,
+                                                                int64_t top, int64_t *scores) {
+  int64_t c = 32 * blocks;
+  __m512i high[8], low[8];
+  UNROLLED for (int b = 0; b < blocks; b++) {
+    __m512i part = _mm512_loadu_si512(q + 32 * b);
+    high[b] = _mm512_srai_epi16(part, 8);
+    low[b] = _mm512_and_si512(part, _mm512_set1_epi16(255));
+  }
+  __m256i most = _mm256_set1_epi64x(top);
+  for (int64_t i = 0; i < tokens; i += 4) {
+    const int16_t *four[4];
+    for (int64_t j = 0; j < 4; j++) four[j] = k + (i + j < tokens ? i + j : tokens - 1) * c;
+    __m256i found = four_scores(blocks, high, low, four);
+    most = _mm256_max_epi64(most, found);
+    _mm256_storeu_si256((void *)(scores + i), found);
+  }
+  int64_t each[4];
+  _mm256_storeu_si256((void *)each, most);
+  for (int j = 0; j < 4; j++) top = each[j] > top ? each[j] : top;
+  return top;
+}
+
+static int64_t scores_of(int64_t c, const int16_t *q, const int16_t *k, int64_t tokens, int64_t top,
+                         int64_t *scores) {
+  switch (c) {
+    case 32: return run_scores(1, q, k, tokens, top, scores);
+    case 64: return run_scores(2, q, k, tokens, top, scores);
+    case 96: return run_scores(3, q, k, tokens, top, scores);
+    case 128: return run_scores(4, q, k, tokens, top, scores);
+    default: return run_scores(8, q, k, tokens, top, scores);
+  }
+}
+
+static int has_wide_scores(int64_t c) { return (c <= 128 && c % 32 == 0) || c == 256; }
+
+/* Adds sums of p.v over `tokens` tokens to double sums[c], c a multiple of 32. p = 1024 high + low <=
+ * 2^19, two neighbouring tokens to a pair; 32 of them fit int32: 32 * 1023 * 32767 < 2^31. Reads one
+ * p more. Each 32 channels are summed in the order in which pairs come out of the unpacking. */
+static void run_values(int64_t c, const int16_t *high, const int16_t *low, const int16_t *v,
+                       int64_t tokens, double *sums) {
+  for (int64_t block = 0; block < c; block += 32, v += 32, sums += 32)
+    for (int64_t from = 0; from < tokens; from += 32) {
+      int64_t to = from + 32 < tokens ? from + 32 : tokens;
+      __m512i acc[4];
+      UNROLLED for (int i = 0; i < 4; i++) acc[i] = _mm512_setzero_si512();
+      for (int64_t i = from; i < to; i += 2) {
+        int32_t pair;
+        memcpy(&pair, high + i, sizeof pair);
+        __m512i upper = _mm512_set1_epi32(pair);
+        memcpy(&pair, low + i, sizeof pair);
+        __m512i lower = _mm512_set1_epi32(pair), one = _mm512_loadu_si512(v + i * c);
+        __m512i two = i + 1 < to ? _mm512_loadu_si512(v + (i + 1) * c) : _mm512_setzero_si512();
+        __m512i first = _mm512_unpacklo_epi16(one, two), second = _mm512_unpackhi_epi16(one, two);
+        acc[0] = multiply_add(acc[0], upper, first);
+        acc[1] = multiply_add(acc[1], lower, first);
+        acc[2] = multiply_add(acc[2], upper, second);
+        acc[3] = multiply_add(acc[3], lower, second);
       }
-      for (int64_t j = 0; j < c; j++) sums[j] = 0;
-      at = 0;
-      for (int64_t run = 0; run < span->runs && at < seen; run++) {
-        const int16_t *v = head_of(runs + run, m, layer, 1, kv);
-        for (int64_t i = 0; i < runs[run].tokens && at < seen; i++, at++, v += c) {
-          double delta = (double)(top - scores[at]) * score_scale[h];
-          if (delta >= (double)m->exp_limit) continue;
-          int64_t p = m->exp_table[(int64_t)delta];
-          total += p;
-          for (int64_t j = 0; j < c; j++) sums[j] += p * v[j];
-        }
-      }
-      for (int64_t j = 0; j < c; j++) {
-        int64_t num = 2 * sums[j] + total, den = 2 * total, quotient = num / den;
-        a[j] = (int16_t)(quotient - (num % den < 0));
+      int32_t parts[4][16];
+      for (int i = 0; i < 4; i++) _mm512_storeu_si512(parts[i], acc[i]);
+      for (int i = 0; i < 16; i++) {
+        sums[i] += 1024.0 * parts[0][i] + parts[1][i];
+        sums[16 + i] += 1024.0 * parts[2][i] + parts[3][i];
       }
     }
 }
 
+/* Where a channel stands in such sums. */
+static inline int64_t place_of(int64_t j) {
+  return (j & ~31) + ((j & 4) << 2) + ((j & 24) >> 1) + (j & 3);
+}
+#endif
+
+/* [5] of one query with all keys and values of a head up to `seen`: a[c]. */
+static void attend_one(const Run *runs, const Shape *m, int64_t layer, int64_t head, int64_t seen,
+                       const int16_t *q, double scale, const Scratch *t, int16_t *a) {
+  int64_t c = m->head_dim, top = INT64_MIN, at = 0;
+  for (const Run *run = runs; at < seen; run++) {
+    const int16_t *k = head_of(run, m, layer, 0, head);
+    int64_t tokens = run->tokens < seen - at ? run->tokens : seen - at;
+#ifdef WIDE
+    if (has_wide_scores(c)) {
+      top = scores_of(c, q, k, tokens, top, t->scores + at);
+      at += tokens;
+      continue;
+    }
+#endif
+    for (int64_t i = 0; i < tokens; i++, at++, k += c) {
+      int64_t s = 0;
+      for (int64_t j = 0; j < c; j++) s += (int32_t)q[j] * (int32_t)k[j];
+      t->scores[at] = s;
+      top = s > top ? s : top;
+    }
+  }
+  double total = weigh(t->scores, seen, top, scale, m, t->p);
+  double *sums = t->sums;
+  for (int64_t j = 0; j < c; j++) sums[j] = 0.0;
+#ifdef WIDE
+  int wide = c % 32 == 0;
+  if (wide)
+    for (int64_t i = 0; i < seen; i++) {
+      t->high[i] = (int16_t)(t->p[i] >> 10);
+      t->low[i] = (int16_t)(t->p[i] & 1023);
+    }
+#endif
+  at = 0;
+  for (const Run *run = runs; at < seen; run++) {
+    const int16_t *v = head_of(run, m, layer, 1, head);
+    int64_t tokens = run->tokens < seen - at ? run->tokens : seen - at;
+#ifdef WIDE
+    if (wide) {
+      run_values(c, t->high + at, t->low + at, v, tokens, sums);
+      at += tokens;
+      continue;
+    }
+#endif
+    for (int64_t i = 0; i < tokens; i++, at++, v += c) {
+      double p = (double)t->p[at];
+      if (p == 0.0) continue;
+      for (int64_t j = 0; j < c; j++) sums[j] += p * v[j];
+    }
+  }
+  for (int64_t j = 0; j < c; j++) sums[j] = floor((sums[j] + 0.5 * total) / total);
+#ifdef WIDE
+  if (wide) {
+    for (int64_t j = 0; j < c; j++) a[j] = (int16_t)sums[place_of(j)];
+    return;
+  }
+#endif
+  for (int64_t j = 0; j < c; j++) a[j] = (int16_t)sums[j];
+}
+
+/* [5] of one span. q and a int16[rows][heads][c]; row i sees past + i + 1 tokens. */
+static void attend(const SpanRows *span, const Run *runs, const Shape *m, int64_t layer,
+                   const int16_t *q, const double *score_scale, const Scratch *t, int16_t *a) {
+  int64_t c = m->head_dim, group = m->heads / m->kv_heads;
+  for (int64_t r = 0; r < span->rows; r++)
+    for (int64_t h = 0; h < m->heads; h++, q += c, a += c)
+      attend_one(runs, m, layer, h / group, span->past + r + 1, q, score_scale[h], t, a);
+}
+
 /* [7] gate and up [n][2f] to a int16[n][f] and 2^e of each row. act: scratch of f int64. */
 void exact_activate(const double *both, int64_t n, int64_t f, double gate_step,
-                    const int64_t *sigmoid, int64_t *act, double *exponents, int16_t *a) {
+                    const int32_t *sigmoid, int64_t *act, double *exponents, int16_t *a) {
   for (int64_t r = 0; r < n; r++, both += 2 * f, a += f) {
     int64_t top = 0;
     for (int64_t i = 0; i < f; i++) {
@@ -233,10 +513,14 @@ void exact_layers(const Layer *layers, int64_t count, const Shape *m, const Span
       run += spans[s].runs;
     }
     product(&layer->out, t->mixed, n, 0, 1, x);
-    exact_norm(x, n, m->hidden, layer->mlp_gains, m->norm_shift, m->epsilon, t->a);
-    product(&layer->gate_up, t->a, n, 0, 0, t->y);
-    exact_activate(t->y, n, m->inner, layer->gate_step, m->sigmoid_table, t->act, t->exponents,
-                   t->inner);
-    product(&layer->down, t->inner, n, t->exponents, 1, x);
+    for (int64_t first = 0; first < n; first += BLOCK) {  /* what is wide stays in the cache */
+      int64_t rows = n - first < BLOCK ? n - first : BLOCK;
+      double *part = x + first * m->hidden;
+      exact_norm(part, rows, m->hidden, layer->mlp_gains, m->norm_shift, m->epsilon, t->a);
+      product(&layer->gate_up, t->a, rows, 0, 0, t->y);
+      exact_activate(t->y, rows, m->inner, layer->gate_step, m->sigmoid_table, t->act,
+                     t->exponents, t->inner);
+      product(&layer->down, t->inner, rows, t->exponents, 1, part);
+    }
   }
 }

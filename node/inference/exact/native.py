@@ -1,13 +1,14 @@
-"""The native kernel: the same integers for a few rows in a third of the time.
+"""The native kernel: the same integers in a fraction of the time.
 
     python -m node.inference.exact.native        # build it now, or hear why it cannot be
 
 Decoding is bound by reading weights and by the overhead of some sixty small tensor operations a
-layer; `kernel.c` reads every weight once, and runs all layers in one call that leaves Python's lock
-to whoever signs and sends meanwhile. It is built when an exact model
-is first loaded on a machine with a C compiler (`compiled`). Nothing needs it: without a build, or
-with one that differs from the torch path in one bit on this machine, the torch path runs. Passes of
-many rows, such as prompts, take torch's matrix products and attention.
+layer; `kernel.c` reads every weight once for up to sixty rows, and runs all layers in one call that
+leaves Python's lock to whoever signs and sends meanwhile. It is built when an exact model is first
+loaded on a machine with a C compiler (`compiled`). Nothing needs it: without a build, or with one
+that differs from the torch path in one bit on this machine, the torch path runs. The kernel is of
+one thread: where torch has more than two, passes of many rows, such as prompts, take its products
+and attention.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from node.inference.exact.tables import EXP_LIMIT
 from node.inference.model import Piece, Span
 
 SOURCE: Final = Path(__file__).with_name("kernel.c")
-#: Rows of a pass up to which the kernel is the faster path.
+#: Rows of a pass up to which the kernel is the faster path, where torch has more than two threads.
 MOST_ROWS: Final = 32
+_EVERY: Final = 1 << 62
+BLOCK: Final = 60  # as in kernel.c
 PIECE: Final = 512  # 32639 · 127 · 512 < 2**31
 _P, _N, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _SIGNATURES: Final = {
@@ -76,7 +79,10 @@ class _Layer(ctypes.Structure):
 class _Scratch(ctypes.Structure):
     _fields_ = tuple(
         (name, _P)
-        for name in ("y", "exponents", "a", "q", "k", "mixed", "inner", "scores", "sums", "act")
+        for name in (
+            *("y", "exponents", "sums", "a", "q", "k", "mixed", "inner"),
+            *("scores", "act", "p", "high", "low"),
+        )
     )
 
 
@@ -112,13 +118,17 @@ class NativeModel(ExactModel):
             raise ModelError("a bias of this model is too large for the kernel")
         self._library = library
         self.backend += " + kernel"
-        self.kernel_rows = MOST_ROWS
+        self.kernel_rows = MOST_ROWS if torch.get_num_threads() > 2 else _EVERY
         a = self.arch
-        self._scores = torch.empty(a.context_length, dtype=torch.int64)
-        self._sums = torch.empty(a.head_dim, dtype=torch.int64)
+        self._sums = torch.empty(a.head_dim, dtype=torch.float64)
         self._act = torch.empty(a.intermediate_size, dtype=torch.int64)
-        self._exp_table = self._exp.long()
-        self._sigmoid_table = self._sigmoid.long()
+        places = a.context_length + 4
+        self._scores = torch.empty(places, dtype=torch.int64)
+        self._p = torch.empty(places, dtype=torch.int32)
+        self._parts = torch.empty((2, places), dtype=torch.int16)
+        # The entry at the limit, like all that lie further down, is 0.
+        self._exp_table = self._exp.int()
+        self._sigmoid_table = self._sigmoid.int()
         self._shape = _Shape(
             *(a.hidden_size, a.heads, a.kv_heads, a.head_dim, a.intermediate_size),
             *(self._norm_shift, self._epsilon, EXP_LIMIT),
@@ -131,15 +141,16 @@ class NativeModel(ExactModel):
         return NativeModel(self._first_layers(arch), self._library, self.folder)
 
     def _check_kernel(self) -> None:
-        """Both paths over a text in windows, compared."""
-        ids = [(37 * i + 11) % self.vocab_size for i in range(12)]
-        self.kernel_rows = 0
+        """Both paths over a text in windows of every height of a tile, compared."""
+        ids = [(37 * i + 11) % self.vocab_size for i in range(min(27, self.context_length))]
+        whole, self.kernel_rows = self.kernel_rows, 0
         want = self.forward([Span(self.new_cache(), ids, len(ids))])[0]
-        self.kernel_rows = MOST_ROWS
         kernel, at = self.new_cache(), 0
-        for rows in (1, 2, 4, 5):
-            # The last piece as a prompt's: norm and activation in the kernel, products in torch.
-            self.kernel_rows = MOST_ROWS if rows < 5 else 1
+        for most in (1, 2, 4, 3, 5, 7, 5):
+            rows = min(most, len(ids) - at)
+            # The last piece as a prompt's beside many threads: norm and activation in the kernel,
+            # products in torch.
+            self.kernel_rows = whole if at + rows < len(ids) else 1
             got = self.forward([Span(kernel, ids[at : at + rows], rows)])[0]
             if not (
                 torch.equal(got.hidden, want.hidden[at : at + rows])
@@ -149,7 +160,7 @@ class NativeModel(ExactModel):
                     "the native kernel differs from the torch path on this machine"
                 )
             at += rows
-        self.kernel_rows = MOST_ROWS
+        self.kernel_rows = whole
 
     def _decode(self, chunk: Sequence[Piece]) -> torch.Tensor:
         rows = [len(piece.tokens) for piece in chunk]
@@ -169,18 +180,22 @@ class NativeModel(ExactModel):
             for found in places
             for store, start, end in found
         ]
-        wide = max((a.heads + 2 * a.kv_heads) * a.head_dim, 2 * a.intermediate_size)
-        doubles = torch.empty(n * (wide + 1), dtype=torch.float64)
-        sizes = [a.hidden_size, *(h * a.head_dim for h in (a.heads, a.kv_heads, a.heads))]
-        words = torch.empty(n * (sum(sizes) + a.intermediate_size), dtype=torch.int16)
+        block = min(n, BLOCK)
+        wide = max(n * (a.heads + 2 * a.kv_heads) * a.head_dim, block * 2 * a.intermediate_size)
+        doubles = torch.empty(wide + block, dtype=torch.float64)
+        heads = (a.heads, a.kv_heads, a.heads)
+        sizes = [n * a.hidden_size, *(n * h * a.head_dim for h in heads)]
+        sizes.append(block * a.intermediate_size)
+        words = torch.empty(sum(sizes), dtype=torch.int16)
         at, addresses = words.data_ptr(), []
-        for size in (*sizes, a.intermediate_size):
+        for size in sizes:
             addresses.append(at)
-            at += 2 * n * size
+            at += 2 * size
         y = doubles.data_ptr()
+        kept = (self._scores, self._act, self._p, *self._parts)
         scratch = _Scratch(
-            *(y, y + 8 * n * wide, *addresses),
-            *(part.data_ptr() for part in (self._scores, self._sums, self._act)),
+            *(y, y + 8 * wide, self._sums.data_ptr(), *addresses),
+            *(part.data_ptr() for part in kept),
         )
         self._library.exact_layers(
             self._table,
