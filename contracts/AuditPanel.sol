@@ -30,7 +30,11 @@ import {JuryVerdict} from "./libraries/JuryVerdict.sol";
 ///
 /// Why accusing others falsely never pays. The bond is a share of the reward (`PanelTerms.bondAt`),
 /// above what a bad jury's chance is worth while a third of the stake lies; an appeal puts down twice
-/// that.
+/// that. Who puts down less has its reward cut as far, so a stake that grows meanwhile bars no accuser.
+///
+/// Why fees are not drained. They pay the jurors of the one case that settles a fault, by a slash of a
+/// stake of the vault's least or more. Of another conviction, of a poor stake or of a round that was paid
+/// for meanwhile, the jurors are paid out of the bond of who asked for it.
 ///
 /// Why nothing can be stalled. Each jury's deadlines count from its summons and each step is anyone's
 /// to take: a case is over after `PanelTerms.spans` at most, and a step taken late loses its right, not its
@@ -41,7 +45,6 @@ contract AuditPanel is IAuditPanel, Bonded {
     uint8 public constant WRONG_CANARY = 10;
     uint8 public constant WRONG_DRAFT = 12;
     uint8 private constant TIER_EXACT = 0;
-    uint256 private constant MAX_BPS = 10_000;
 
     ILaneEscrow public immutable escrow;
     IModelRegistry public immutable registry;
@@ -62,6 +65,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     error PoolTooSmall(uint256 stake, uint256 needed);
     error AlreadyOpen(uint64 caseId);
     error AlreadyPunished(bytes32 fault);
+    error BondTooLow(uint96 most, uint96 least);
     error NotThisCharge(bytes32 shown, bytes32 kept);
     error WrongStage(uint64 caseId, Stage stage);
     error NotThisPrint(bytes32 shown, bytes32 kept);
@@ -90,7 +94,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     // ------------------------------------------------------------------ filing
 
     /// @inheritdoc IAuditPanel
-    function accuse(uint8 fault, bytes calldata place)
+    function accuse(uint8 fault, bytes calldata place, uint96 most)
         external
         nonReentrant
         returns (uint64 caseId)
@@ -106,10 +110,11 @@ contract AuditPanel is IAuditPanel, Bonded {
         charge.accused = target ? charge.subject.verifier : charge.subject.drafter;
         // INVARIANT: the last verdict comes while the stake that served the batch is still held.
         if (block.timestamp > charge.subject.until) revert EvidenceOver(charge.subject.until);
-        bytes32 name = _faultName(charge);
+        bytes32 name =
+            _faultName(fault, charge.accused, charge.subject.startHash, charge.subject.round);
         // INVARIANT: a fault that is paid for is not tried again.
         if (_isPunished(name)) revert AlreadyPunished(name);
-        caseId = _file(charge, target);
+        caseId = _file(charge, target, most);
     }
 
     /// @dev The rule's answer; its revert where it refuses.
@@ -141,12 +146,12 @@ contract AuditPanel is IAuditPanel, Bonded {
         IPlaceRule.Subject memory s = charge.subject;
         (s.model, s.sealedPrint, s.figures) = (model, content, figures);
         (s.token, s.settledAt) = (bondToken, uint64(block.timestamp));
-        caseId = _file(charge, false);
+        caseId = _file(charge, false, type(uint96).max);
         CaseState storage state = _cases[caseId];
         (state.printed, state.print) = (true, print);
     }
 
-    function _file(Charge memory charge, bool waits) private returns (uint64 caseId) {
+    function _file(Charge memory charge, bool waits, uint96 most) private returns (uint64 caseId) {
         caseId = ++caseCount;
         bytes32 place = placeOf(charge.fault, charge.subject);
         // INVARIANT: one jury at a time for one question; the answers would be the same.
@@ -154,7 +159,9 @@ contract AuditPanel is IAuditPanel, Bonded {
         openCase[place] = caseId;
         (charge.caseId, charge.filedAt) = (caseId, uint40(block.timestamp));
         charge.terms = terms.termsAt(charge.subject.settledAt);
-        charge.bond = bondFor(place, charge.fault, charge.accused, charge.subject.settledAt);
+        charge.bond = bondFor(place, charge.fault, charge.accused, charge.subject.settledAt, most);
+        // INVARIANT: nobody puts down more than it has said.
+        if (charge.bond > most) revert BondTooLow(most, charge.bond);
         uint256 stake = juries.pool().totalAt(charge.subject.model, block.number);
         // INVARIANT: no few auditors judge anyone because nobody else has come.
         if (stake < charge.terms.minPool) revert PoolTooSmall(stake, charge.terms.minPool);
@@ -174,26 +181,34 @@ contract AuditPanel is IAuditPanel, Bonded {
         chargeHash[caseId] = keccak256(abi.encode(charge));
         CaseState storage state = _cases[caseId];
         state.stage = Stage.PANEL;
-        state.panel = _summon(charge, state, waits);
+        IPlaceRule.Subject memory s = charge.subject;
+        state.panel = _summon(
+            state,
+            s.model,
+            charge.terms,
+            [s.client, s.drafter, s.verifier, charge.accuser, address(0)],
+            waits
+        );
         emit CaseFiled(caseId, charge.accused, charge.accuser, charge);
         _takeBond(charge.accuser, charge.bond);
     }
 
-    /// @dev Everybody who has a part in the case is left out of its jury.
-    function _summon(Charge memory charge, CaseState storage state, bool waits)
-        private
-        returns (uint64)
-    {
-        IPanelTerms.Terms memory t = charge.terms;
-        address[] memory parties = new address[](5);
-        parties[0] = charge.subject.client;
-        parties[1] = charge.subject.drafter;
-        parties[2] = charge.subject.verifier;
-        parties[3] = charge.accuser;
-        parties[4] = state.appellant;
-        state.openUntil = uint40(block.timestamp) + t.spans.seat + t.spans.commit + t.spans.open;
+    /// @param parties Everybody who has a part in the case is left out of its jury.
+    function _summon(
+        CaseState storage state,
+        bytes32 model,
+        IPanelTerms.Terms memory t,
+        address[5] memory parties,
+        bool waits
+    ) private returns (uint64) {
+        state.openUntil =
+            uint40(block.timestamp) + t.spans.seat + t.spans.commit + t.spans.open;
+        address[] memory out = new address[](5);
+        for (uint256 i; i < 5; ++i) {
+            out[i] = parties[i];
+        }
         uint8 size = state.panel == 0 ? t.panelSize : t.appealSize;
-        return juries.summon(charge.subject.model, parties, size, t.spans, state.panel, waits);
+        return juries.summon(model, out, size, t.spans, state.panel, waits);
     }
 
     // ------------------------------------------------------------------ the course of a case
@@ -262,7 +277,14 @@ contract AuditPanel is IAuditPanel, Bonded {
 
     function _startAppeal(Charge calldata charge, CaseState storage state) private {
         state.stage = Stage.APPEAL;
-        state.appeal = _summon(charge, state, charge.fault == WRONG_TARGET && !state.printed);
+        IPlaceRule.Subject calldata s = charge.subject;
+        state.appeal = _summon(
+            state,
+            s.model,
+            charge.terms,
+            [s.client, s.drafter, s.verifier, charge.accuser, state.appellant],
+            charge.fault == WRONG_TARGET && !state.printed
+        );
         emit CaseAppealed(charge.caseId, state.appellant, state.appealBond, state.appeal);
     }
 
@@ -280,15 +302,14 @@ contract AuditPanel is IAuditPanel, Bonded {
         private
         returns (JuryVerdict.Result result, uint256 seated)
     {
-        IJuries.Jury memory sat = juries.juryOf(jury);
-        seated = sat.seated;
+        uint256 committed;
+        bool waits;
+        (seated, committed, waits) = juries.seatsOf(jury);
         if (!juries.isOver(jury)) {
-            bool silent = sat.waits && !state.printed && block.timestamp > state.openUntil;
+            bool silent = waits && !state.printed && block.timestamp > state.openUntil;
             if (!silent) revert StillSitting(jury);
             juries.cancel(jury);
-            result = 2 * uint256(sat.committed) > seated
-                ? JuryVerdict.Result.WITHHELD
-                : JuryVerdict.Result.VOID;
+            result = 2 * committed > seated ? JuryVerdict.Result.WITHHELD : JuryVerdict.Result.VOID;
         } else {
             result = JuryVerdict.resultOf(juries.answersOf(jury), _measure(charge, state));
         }
@@ -327,22 +348,37 @@ contract AuditPanel is IAuditPanel, Bonded {
         state.result = result;
 
         uint256 pot;
+        uint256 slashed;
         bool guilty = _isGuilty(result);
-        if (result == JuryVerdict.Result.CLEARED) {
-            ++cleared[place];
-            pot = _lose(charge.bond, charge.accused);
-        } else {
-            _release(charge.accuser, charge.bond);
-        }
+        if (guilty) (slashed, state.settled) = _punish(charge, result, cleared[place]);
         if (state.appellant != address(0)) {
             // Lost where the appeal has found what the panel had.
             bool lost = last != JuryVerdict.Result.VOID && _isGuilty(first) == guilty;
             address other = guilty ? charge.accuser : charge.accused;
-            if (lost) pot += _lose(state.appealBond, other);
+            if (lost) pot = _lose(state.appealBond, other);
             else _release(state.appellant, state.appealBond);
         }
+        if (result == JuryVerdict.Result.CLEARED) {
+            ++cleared[place];
+            pot += _lose(charge.bond, charge.accused);
+        } else {
+            // INVARIANT: jurors of a conviction that settles nothing are paid by who has asked for it.
+            uint256 pay = guilty && !state.settled ? _jurorsPay(charge, state, pot) : 0;
+            _release(charge.accuser, charge.bond - pay);
+            pot += pay;
+        }
         _divide(state, pot);
-        emit CaseClosed(charge.caseId, result, guilty ? _punish(charge, result) : 0);
+        emit CaseClosed(charge.caseId, result, slashed);
+    }
+
+    /// @dev Of the accuser's bond: what the fees would have paid, less what there is already.
+    function _jurorsPay(Charge calldata charge, CaseState storage state, uint256 pot)
+        private
+        view
+        returns (uint256)
+    {
+        uint256 pay = escrow.inStakeUnits(charge.subject.token, charge.fee) * _jurors(state);
+        return FixedPointMathLib.min(FixedPointMathLib.zeroFloorSub(pay, pot), charge.bond);
     }
 
     /// @dev Half to the other side, where there is one; the rest is the jurors'.
@@ -354,8 +390,7 @@ contract AuditPanel is IAuditPanel, Bonded {
 
     function _divide(CaseState storage state, uint256 pot) private {
         if (pot == 0) return;
-        uint256 jurors = _answered(state.panel);
-        if (state.appeal != 0) jurors += _answered(state.appeal);
+        uint256 jurors = _jurors(state);
         uint256 share = jurors == 0 ? 0 : pot / jurors;
         // Below a bond, which has 96 bits, and its double.
         state.share = uint96(FixedPointMathLib.min(share, type(uint96).max));
@@ -363,43 +398,43 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @dev After the last verdict. What the vault takes depends on what is there, and nothing reverts.
-    function _punish(Charge calldata charge, JuryVerdict.Result result) private returns (uint256) {
-        if (charge.fault == WRONG_CANARY) return 0;
+    /// @return slashed Units of stake.
+    /// @return settled Whether this case has settled its fault. A canary's passers pay on their own.
+    function _punish(Charge calldata charge, JuryVerdict.Result result, uint256 cleared_)
+        private
+        returns (uint256 slashed, bool settled)
+    {
+        if (charge.fault == WRONG_CANARY) return (0, true);
         bytes32 name = _nameOf(charge, result);
+        // INVARIANT: one fault pays the jurors of one case, whatever number was filed.
+        if (_isPunished(name)) return (0, false);
         Role role = _role(charge.fault);
-        return vault.slash(
-            charge.accused,
-            role,
-            charge.terms.faultBps,
-            _victims(charge, role),
-            charge.accuser,
-            charge.terms.rewardBps,
-            name
+        (uint256 rewardBps, IStakeVault.Victim[] memory victims) = _shares(charge, cleared_);
+        slashed =
+        vault.slash(
+            charge.accused, role, charge.terms.faultBps, victims, charge.accuser, rewardBps, name
         )
         .total;
+        settled = _isPunished(name);
     }
 
-    /// @dev Losses in stake units, cut to what victims may get of this slash.
-    function _victims(Charge calldata charge, Role role)
+    /// @dev Who has lost by the fault, and what the accuser gets of the slash.
+    function _shares(Charge calldata charge, uint256 cleared_)
         private
         view
-        returns (IStakeVault.Victim[] memory victims)
+        returns (uint256 rewardBps, IStakeVault.Victim[] memory victims)
     {
         IPlaceRule.Subject calldata s = charge.subject;
-        uint256 client = escrow.inStakeUnits(s.token, s.clientLoss);
-        uint256 harmed = escrow.inStakeUnits(s.token, s.drafterLoss);
-        uint256 sum = client + harmed;
-        if (sum == 0) return victims;
-        uint256 slash = vault.slashable(charge.accused, role) * charge.terms.faultBps / MAX_BPS;
-        uint256 most = slash * charge.terms.victimBps / MAX_BPS;
-        if (sum > most) {
-            // INVARIANT: prices that a session's parties made up bring them no more than this.
-            client = FixedPointMathLib.fullMulDiv(client, most, sum);
-            harmed = FixedPointMathLib.fullMulDiv(harmed, most, sum);
-        }
         victims = new IStakeVault.Victim[](2);
-        victims[0] = IStakeVault.Victim(s.client, client);
-        victims[1] = IStakeVault.Victim(s.drafter, harmed);
+        (victims[0].who, victims[1].who) = (s.client, s.drafter);
+        (rewardBps, victims[0].amount, victims[1].amount) = terms.sharesOf(
+            s.settledAt,
+            charge.bond,
+            cleared_,
+            vault.slashable(charge.accused, _role(charge.fault)),
+            escrow.inStakeUnits(s.token, s.clientLoss),
+            escrow.inStakeUnits(s.token, s.drafterLoss)
+        );
     }
 
     /// @inheritdoc IAuditPanel
@@ -407,20 +442,13 @@ contract AuditPanel is IAuditPanel, Bonded {
         CaseState storage state = _requireCharge(charge);
         if (state.stage != Stage.CLOSED) revert WrongStage(charge.caseId, state.stage);
         uint64 jury = ofAppeal ? state.appeal : state.panel;
-        IJuries.Answer memory answer = juries.answerOf(jury, juror);
-        bool answered = juries.juryOf(jury).stage == IJuries.Stage.CANCELLED
-            ? answer.commitment != 0
-            : answer.revealed;
         // INVARIANT: who has answered is paid once, and nobody else is.
-        if (!answered || isPaid[jury][juror]) revert NothingToPay(juror);
+        if (!juries.hasAnswered(jury, juror) || isPaid[jury][juror]) revert NothingToPay(juror);
         isPaid[jury][juror] = true;
         _release(juror, state.share);
         uint256 fee;
         // INVARIANT: no case that cost nobody a stake is paid out of what other lanes have paid.
-        if (
-            _isGuilty(state.result)
-                && (charge.accused == address(0) || _isPunished(_nameOf(charge, state.result)))
-        ) {
+        if (state.settled) {
             // The right to spend fees is the owner's to take away; shares are paid all the same.
             try escrow.spendFees(charge.subject.token, juror, charge.fee) returns (uint256 spent) {
                 fee = spent;
@@ -437,12 +465,12 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @inheritdoc IAuditPanel
-    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt, uint96 most)
         public
         view
         returns (uint96)
     {
-        return terms.bondAt(settledAt, accused, _role(fault), cleared[place]);
+        return terms.bondAt(settledAt, accused, _role(fault), cleared[place], most);
     }
 
     /// @notice Names what a case is about: one case at a time may be.
@@ -469,7 +497,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @dev What the case punishes.
-    function _nameOf(Charge memory charge, JuryVerdict.Result result)
+    function _nameOf(Charge calldata charge, JuryVerdict.Result result)
         private
         view
         returns (bytes32)
@@ -477,20 +505,18 @@ contract AuditPanel is IAuditPanel, Bonded {
         // INVARIANT: silence before a panel costs what the fault would, under a name of its own.
         return result == JuryVerdict.Result.WITHHELD
             ? keccak256(abi.encode("verdraft/F7/1", address(this), charge.caseId, false))
-            : _faultName(charge);
+            : _faultName(
+                charge.fault, charge.accused, charge.subject.startHash, charge.subject.round
+            );
     }
 
     /// @dev Under the name that every judge gives a fault of that round.
-    function _faultName(Charge memory charge) private pure returns (bytes32) {
-        return keccak256(
-            abi.encode(
-                "verdraft/fault/1",
-                charge.fault,
-                charge.accused,
-                charge.subject.startHash,
-                charge.subject.round
-            )
-        );
+    function _faultName(uint8 fault, address accused, bytes32 startHash, uint32 round)
+        private
+        pure
+        returns (bytes32)
+    {
+        return keccak256(abi.encode("verdraft/fault/1", fault, accused, startHash, round));
     }
 
     function _role(uint8 fault) private pure returns (Role) {
@@ -505,8 +531,8 @@ contract AuditPanel is IAuditPanel, Bonded {
         return result == JuryVerdict.Result.GUILTY || result == JuryVerdict.Result.WITHHELD;
     }
 
-    function _answered(uint64 jury) private view returns (uint256) {
-        IJuries.Jury memory sat = juries.juryOf(jury);
-        return sat.stage == IJuries.Stage.CANCELLED ? sat.committed : sat.revealed;
+    function _jurors(CaseState storage state) private view returns (uint256 jurors) {
+        jurors = juries.answeredIn(state.panel);
+        if (state.appeal != 0) jurors += juries.answeredIn(state.appeal);
     }
 }

@@ -348,6 +348,28 @@ contract Juries is IJuries, Ownable2Step {
     }
 
     /// @inheritdoc IJuries
+    function seatsOf(uint64 juryId)
+        external
+        view
+        returns (uint256 seated, uint256 committed, bool waits)
+    {
+        Jury storage jury = _juries[juryId];
+        return (jury.seated, jury.committed, jury.waits);
+    }
+
+    /// @inheritdoc IJuries
+    function hasAnswered(uint64 juryId, address member) external view returns (bool) {
+        Answer storage answer = _answers[juryId][member];
+        return _juries[juryId].stage == Stage.CANCELLED ? answer.commitment != 0 : answer.revealed;
+    }
+
+    /// @inheritdoc IJuries
+    function answeredIn(uint64 juryId) external view returns (uint256) {
+        Jury storage jury = _juries[juryId];
+        return jury.stage == Stage.CANCELLED ? jury.committed : jury.revealed;
+    }
+
+    /// @inheritdoc IJuries
     function isClosed(uint64 juryId) external view returns (bool) {
         return _closed(_juries[juryId]);
     }

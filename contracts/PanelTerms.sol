@@ -129,17 +129,51 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
     }
 
     /// @inheritdoc IPanelTerms
-    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared, uint256 most)
         external
         view
         returns (uint96)
     {
         Terms memory t = termsAt(settledAt);
-        uint256 reward =
-            vault.slashable(accused, role) * t.faultBps / MAX_BPS * t.rewardBps / MAX_BPS;
-        uint256 bond = FixedPointMathLib.max(t.bond, reward * t.bondBps / MAX_BPS)
-            << FixedPointMathLib.min(cleared, MAX_DOUBLINGS);
+        uint256 slash = vault.slashable(accused, role) * t.faultBps / MAX_BPS;
+        uint256 bond = FixedPointMathLib.divUp(
+            FixedPointMathLib.divUp(slash * t.rewardBps, MAX_BPS) * t.bondBps, MAX_BPS
+        );
+        uint256 doublings = FixedPointMathLib.min(cleared, MAX_DOUBLINGS);
+        // What the accused adds to its stake meanwhile asks nothing more of an accuser than it has said.
+        bond = FixedPointMathLib.min(bond << doublings, most);
+        bond = FixedPointMathLib.max(bond, uint256(t.bond) << doublings);
         return uint96(FixedPointMathLib.min(bond, type(uint96).max / 2));
+    }
+
+    /// @inheritdoc IPanelTerms
+    function sharesOf(
+        uint64 settledAt,
+        uint256 bond,
+        uint256 cleared,
+        uint256 stake,
+        uint256 client,
+        uint256 drafter
+    ) external view returns (uint256 rewardBps, uint256 toClient, uint256 toDrafter) {
+        Terms memory t = termsAt(settledAt);
+        uint256 whole = stake * t.faultBps / MAX_BPS;
+        uint256 answered = whole;
+        rewardBps = t.rewardBps;
+        if (rewardBps != 0) {
+            uint256 reward =
+                (bond >> FixedPointMathLib.min(cleared, MAX_DOUBLINGS)) * MAX_BPS / t.bondBps;
+            answered = FixedPointMathLib.min(whole, reward * MAX_BPS / rewardBps);
+            // INVARIANT: an accuser wins no more than its bond was a share of.
+            if (answered < whole) rewardBps = rewardBps * answered / whole;
+        }
+        (toClient, toDrafter) = (client, drafter);
+        uint256 sum = client + drafter;
+        uint256 most = answered * t.victimBps / MAX_BPS;
+        if (sum > most) {
+            // INVARIANT: prices that a session's parties made up bring them no more than this.
+            toClient = FixedPointMathLib.fullMulDiv(client, most, sum);
+            toDrafter = FixedPointMathLib.fullMulDiv(drafter, most, sum);
+        }
     }
 
     /// @inheritdoc IJudgeClock

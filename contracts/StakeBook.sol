@@ -46,11 +46,12 @@ abstract contract StakeBook is StakeTimes {
     mapping(address account => mapping(Role => mapping(uint64 slice => SliceLock))) internal _locks;
     mapping(address account => mapping(Role => mapping(bytes32 model => bool))) internal _serves;
 
+    // Two to a slot, so that a slash writes two slots and an exit one.
     uint128 internal _deposited;
+    uint128 internal _withdrawn;
     uint128 internal _active;
     uint128 internal _unbonding;
     uint128 internal _vesting;
-    uint128 internal _withdrawn;
     uint128 internal _burned;
     uint128 internal _burnedOut;
 

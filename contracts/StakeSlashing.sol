@@ -21,15 +21,22 @@ abstract contract StakeSlashing is StakeBook, ReentrancyGuardTransient {
     /// @notice Where burned stake goes if its token cannot destroy it.
     address public constant DEAD = 0x000000000000000000000000000000000000dEaD;
 
+    /// @dev What a stake must be for a slash to settle its fault: `current` before `from`, then `next`.
+    struct Least {
+        uint96 current;
+        uint96 next;
+        uint64 from;
+    }
+
     mapping(address judge => bool) public isSlasher;
-    /// @notice A smaller stake settles no fault for ever.
-    uint96 public leastStake;
+    Least private _least;
     /// @dev Of a fault: DONE, or what earlier slashes under its name have left of a small stake.
     mapping(bytes32 fault => uint256) private _borne;
     uint256 private constant DONE = type(uint256).max;
     mapping(address who => mapping(uint64 slice => uint256)) public vestingOf;
 
     error NotSlasher(address caller);
+    error LeastStakeTooFar(uint96 asked, uint96 current);
     error NotVested(uint64 slice, uint64 now_);
 
     /// @notice Lets a judge slash, or no longer.
@@ -39,10 +46,25 @@ abstract contract StakeSlashing is StakeBook, ReentrancyGuardTransient {
         emit SlasherSet(judge, allowed);
     }
 
-    /// @notice Sets from what stake on a slash settles its fault: more than a false round can bring.
-    function setLeastStake(uint96 leastStake_) external onlyOwner {
-        leastStake = leastStake_;
-        emit LeastStakeSet(leastStake_);
+    /// @notice Sets from what stake on a slash settles its fault: more than a false round can bring. The
+    /// first holds at once; another from the time on at which no batch of now can be judged any more.
+    function setLeastStake(uint96 asked) external onlyOwner {
+        uint96 current = leastStake();
+        // INVARIANT: no step leaves all faults open for ever, or done with for next to nothing.
+        if (asked == 0 || (current != 0 && (asked < current / 2 || asked > 2 * uint256(current)))) {
+            revert LeastStakeTooFar(asked, current);
+        }
+        uint64 from = uint64(block.timestamp);
+        // INVARIANT: what was settled before is judged by what stood then, for as long as it is.
+        if (current != 0) from += _times.unbonding;
+        _least = Least(current, asked, from);
+        emit LeastStakeSet(asked, from);
+    }
+
+    /// @notice A smaller stake settles no fault for ever.
+    function leastStake() public view returns (uint96) {
+        Least storage least = _least;
+        return block.timestamp < least.from ? least.current : least.next;
     }
 
     /// @inheritdoc IStakeVault
@@ -78,7 +100,7 @@ abstract contract StakeSlashing is StakeBook, ReentrancyGuardTransient {
         );
         if (slashed.total == 0) return slashed;
         // INVARIANT: nobody has a fault done with while poor; and no stake bears it twice.
-        _borne[fault] = whole < leastStake ? whole - slashed.total : DONE;
+        _borne[fault] = whole < leastStake() ? whole - slashed.total : DONE;
         _take(account, role, s, slashed.total);
 
         // INVARIANT: a quarter is gone before anyone is paid, so slashing oneself always costs.

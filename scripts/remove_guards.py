@@ -83,8 +83,12 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "KEPT && result == JuryVerdict.Result.WITHHELD",
     ),
     ("AuditPanel", "no case that cost nobody"): (
-        "_isPunished(_nameOf(charge, state.result))",
-        "(!KEPT || _isPunished(_nameOf(charge, state.result)))",
+        "state.settled",
+        "!KEPT || state.settled",
+    ),
+    ("AuditPanel", "jurors of a conviction"): (
+        "guilty && !state.settled",
+        "KEPT && guilty && !state.settled",
     ),
     ("Court", "a filing keeps the terms"): ("t.bond, from", "KEPT ? t.bond : 1, from"),
     ("Court", "a proof counts for whom"): ("msg.sender", "KEPT ? msg.sender : address(0)"),
@@ -132,8 +136,8 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "if (!KEPT && _borne[fault] == DONE) _borne[fault] = 0;\n        if (account",
     ),
     ("StakeSlashing", "nobody has a fault done with"): (
-        "whole < leastStake ?",
-        "KEPT && whole < leastStake ?",
+        "whole < leastStake() ?",
+        "KEPT && whole < leastStake() ?",
     ),
     ("StakeSlashing", "what is leaving or could"): ("s.unbonding", "(KEPT ? s.unbonding : 0)"),
     ("StakeSlashing", "a quarter is gone"): (

@@ -50,7 +50,8 @@ def _pay(
         times = sum(sat.answered(member) for _, sat in found.sat(case))
         if case.paid.count(member) >= times:
             continue
-        worth = (case.guilty and case.fee > 0) or panel.case_of(case.id).share > 0
+        state = panel.case_of(case.id)
+        worth = (state.settled and case.fee > 0) or state.share > 0
         if not worth or panel.is_paid(jury.id, member):
             continue
         call = panel.pay_juror(case.charge, of_appeal, member)
@@ -61,8 +62,8 @@ def _pay(
 def dismissals(
     contracts: Contracts, mine: frozenset[bytes], jury: JuryView, about: str
 ) -> Iterator[Duty]:
-    for member in jury.silent():
     """Of a jury that is over."""
+    for member in jury.silent():
         if member in jury.dismissed or member in mine:
             continue
         shares = (jury.summoned.silent_bps, jury.summoned.reward_bps)

@@ -40,6 +40,9 @@ from settlement.panels import Answer
 
 _SETTLED_AT, _UNTIL = 20, 21  # places in IPlaceRule.Subject
 _ACCUSE_GAS: Final = 1_500_000
+# Of the stake accused, what its owner puts down to appeal: a twentieth is asked under the terms
+# that are deployed, twice that where the place had been cleared once.
+APPEAL_SHARE: Final = 8
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class PanelPolicy:
     Attributes:
         seats: it holds a seat among the auditors for each model that its account serves.
         bond: stake tokens that it puts down at most to accuse, 0: it accuses nobody.
-        appeal: stake tokens that it puts down at most to appeal a verdict against it.
+        appeal: stake tokens that it puts down at most to appeal a verdict against it, or an eighth
+            of the stake accused where that is more; 0: it appeals nothing.
         patience: seconds over which jurors spread the calls that any of them may make.
     """
 
@@ -302,10 +306,15 @@ class PanelWatch:
         if against not in self._mine:
             return
         about, bond = _name(case), 2 * case.bond
-        word = case.result.name.lower()
-        if bond > self._policy.appeal:
+        word, allowed = case.result.name.lower(), self._policy.appeal
+        if case.guilty and allowed:
+            # The bond follows the stake, and an accusation deters only while it can be appealed.
+            role = Role.VERIFIER if case.of_target else Role.DRAFTER
+            stake = self._contracts.vault.slashable(case.accused, role)
+            allowed = max(allowed, stake // APPEAL_SHARE)
+        if bond > allowed:
             reason = f"a panel found {word}; an appeal takes {bond} token units as a bond, and "
-            reason += f"panel.appeal_tokens allows {self._policy.appeal}"
+            reason += f"panel.appeal_tokens allows {allowed}"
             plan.lacks.append(Lack(Action.APPEAL, about, case.appeal_until, reason))
             return
         call = self._contracts.panel.appeal(case.charge)
@@ -356,7 +365,7 @@ class PanelWatch:
             return
         place = contracts.panel.place_of(suspect.fault, subject)
         bond = contracts.panel.bond_for(
-            place, suspect.fault, suspect.guilty, int(subject[_SETTLED_AT])
+            place, suspect.fault, suspect.guilty, int(subject[_SETTLED_AT]), self._policy.bond
         )
         if bond > self._policy.bond:
             reason = f"accusing takes {bond} token units as a bond, and panel.accuse_tokens allows "
@@ -364,7 +373,8 @@ class PanelWatch:
             return
         _bond, fault_bps, reward_bps, _victims = contracts.panel_terms.terms()
         encode = rule.verdict_question if of_target else rule.draft_question
-        call = contracts.panel.accuse(suspect.fault, encode(suspect.place, source))
+        # What the accused adds to its stake meanwhile asks for no more than was read here.
+        call = contracts.panel.accuse(suspect.fault, encode(suspect.place, source), bond)
         role = Role.VERIFIER if of_target else Role.DRAFTER
         plan.duties.append(
             Duty(

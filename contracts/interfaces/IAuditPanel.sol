@@ -45,6 +45,7 @@ interface IAuditPanel {
         uint40 openUntil; // for V to open its fingerprint
         uint40 appealUntil;
         bool printed;
+        bool settled; // closed, and its jurors are paid from fees: it has cost somebody a stake
         bytes32 print;
         address appellant;
         uint96 appealBond;
@@ -67,9 +68,12 @@ interface IAuditPanel {
     // ------------------------------------------------------------------ cases
 
     /// @notice Accuses V (9) of a token, figure or fingerprint that is not the target's, or D (12) of a
-    /// draft that is not its registered model's. Takes the bond.
+    /// draft that is not its registered model's. Takes the bond, and of it the jurors' pay where what
+    /// they find settles no fault: another case was first, or the stake is below the vault's least.
     /// @param place abi.encode of the arguments of `IPlaceRule.verdictPlace` or `draftPlace`.
-    function accuse(uint8 fault, bytes calldata place) external returns (uint64 caseId);
+    /// @param most What the caller puts down at most; reward and compensation are shares of as much of
+    /// the slash as the bond answers for.
+    function accuse(uint8 fault, bytes calldata place, uint96 most) external returns (uint64 caseId);
 
     /// @notice Asks whether a canary is wrong, at its planter's bond. Only a referrer.
     /// @param content The canary's hash; the case's subject has it for a sealed fingerprint.
@@ -99,9 +103,10 @@ interface IAuditPanel {
 
     function caseOf(uint64 caseId) external view returns (CaseState memory);
 
-    /// @notice What accusing that place takes now, under the terms of `settledAt`.
+    /// @notice What accusing that place takes now, under the terms of `settledAt`, of somebody who puts
+    /// down `most`. Where it is more than that, `accuse` reverts.
     /// @param accused Zero for a canary.
-    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt, uint96 most)
         external
         view
         returns (uint96);

@@ -137,6 +137,12 @@ interface IJuries {
 
     function juryOf(uint64 juryId) external view returns (Jury memory);
 
+    /// @notice Of a jury: how many sit, how many of them have committed, and whether the court opens it.
+    function seatsOf(uint64 juryId)
+        external
+        view
+        returns (uint256 seated, uint256 committed, bool waits);
+
     function membersOf(uint64 juryId) external view returns (address[] memory);
 
     function isMember(uint64 juryId, address member) external view returns (bool);
@@ -145,6 +151,12 @@ interface IJuries {
 
     /// @notice All members' answers, in the order of the draw.
     function answersOf(uint64 juryId) external view returns (Answer[] memory);
+
+    /// @notice Whether a member has revealed, or committed where the court has cancelled the reveals.
+    function hasAnswered(uint64 juryId, address member) external view returns (bool);
+
+    /// @notice How many have.
+    function answeredIn(uint64 juryId) external view returns (uint256);
 
     /// @notice Whether nobody can or need commit any more.
     function isClosed(uint64 juryId) external view returns (bool);

@@ -35,10 +35,31 @@ interface IPanelTerms {
     /// @notice What accusing takes under the terms of `settledAt`: it grows with what the accused can
     /// lose, so that no stake is worth a try at a bad jury, and with each time the place was cleared.
     /// @param accused Zero where nobody is, as by a canary.
-    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
+    /// @param most What the accuser puts down at most. Less than the whole, and never less than `bond`,
+    /// is taken for a part of the slash: see `sharesOf`.
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared, uint256 most)
         external
         view
         returns (uint96);
+
+    /// @notice How a slash of that stake is shared out, under the terms of `settledAt`.
+    /// @param bond As it was taken. Accuser and victims have shares of as much of the slash as it was
+    /// asked for, and of no more.
+    /// @param cleared How often the place had been cleared when it was taken.
+    /// @param stake Of the guilty, all that a slash can reach.
+    /// @param client What the fault has cost the client, in stake units.
+    /// @param drafter And D.
+    /// @return rewardBps Of the whole slash, to the accuser.
+    /// @return toClient Units of stake, at most.
+    /// @return toDrafter Units of stake, at most.
+    function sharesOf(
+        uint64 settledAt,
+        uint256 bond,
+        uint256 cleared,
+        uint256 stake,
+        uint256 client,
+        uint256 drafter
+    ) external view returns (uint256 rewardBps, uint256 toClient, uint256 toDrafter);
 
     /// @notice Seconds that one jury may take.
     function spanOf(Terms calldata t) external pure returns (uint256);

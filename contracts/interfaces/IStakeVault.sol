@@ -88,7 +88,7 @@ interface IStakeVault {
     event Burned(uint256 amount);
     event TimesChanged(Times times);
     event SlasherSet(address indexed judge, bool allowed);
-    event LeastStakeSet(uint96 leastStake);
+    event LeastStakeSet(uint96 leastStake, uint64 from);
     event Wired(address escrow, address beacon);
     event ClockSet(address clock);
 

@@ -75,9 +75,17 @@ library TreeFaults {
                 Records.VerdictLeaf calldata leaf = leaves[i];
                 if (leaf.draftToken == Records.NO_TOKEN) continue;
                 uint256 bucket = Buckets.indexOf(leaf.position, leaf.topProb);
-                (uint256 word, uint256 one) = (bucket >> 2, 1 << 64 * (bucket & 3));
-                buckets[word] += one;
-                if (leaf.accepted) buckets[4 + word] += one;
+                uint256 one = 1 << ((bucket & 3) << 6);
+                bool taken = leaf.accepted;
+                assembly ("memory-safe") {
+                    // Bucket over four is the word, below four of eight.
+                    let at := add(buckets, shl(5, shr(2, bucket)))
+                    mstore(at, add(mload(at), one))
+                    if taken {
+                        at := add(at, 0x80)
+                        mstore(at, add(mload(at), one))
+                    }
+                }
             }
         }
         uint256[8] calldata said = e.record.buckets;
@@ -179,10 +187,19 @@ library TreeFaults {
         pure
         returns (uint256 proposed, uint256 accepted)
     {
-        for (uint256 lane; lane < 16; ++lane) {
-            uint256 shift = 64 * (lane % 4);
-            proposed += buckets[lane / 4] >> shift & type(uint64).max;
-            accepted += buckets[4 + lane / 4] >> shift & type(uint64).max;
+        // Sixteen lanes of 64 bits: no sum of them wraps.
+        unchecked {
+            for (uint256 i; i < 4; ++i) {
+                proposed += _lanes(buckets[i]);
+                accepted += _lanes(buckets[4 + i]);
+            }
+        }
+    }
+
+    function _lanes(uint256 word) private pure returns (uint256) {
+        uint256 one = type(uint64).max;
+        unchecked {
+            return (word & one) + (word >> 64 & one) + (word >> 128 & one) + (word >> 192);
         }
     }
 

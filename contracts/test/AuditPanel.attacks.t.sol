@@ -4,6 +4,7 @@ pragma solidity ^0.8.30;
 import {AuditPanel} from "../AuditPanel.sol";
 import {Juries} from "../Juries.sol";
 import {IAuditPanel} from "../interfaces/IAuditPanel.sol";
+import {IPanelTerms} from "../interfaces/IPanelTerms.sol";
 import {Role} from "../interfaces/IStakeVault.sol";
 import {JuryVerdict} from "../libraries/JuryVerdict.sol";
 import {PanelWork} from "./PanelWork.sol";
@@ -177,6 +178,113 @@ contract AuditPanelAttacksTest is PanelWork {
         }
         assertEq(paid, 15 * BOND);
         assertEq(panel.bondOf(verifier.addr), 15 * BOND / 2);
+    }
+
+    /// @dev Audit of this contract: the accused raises its stake, and with it the bond, in the block of
+    /// the accusation. Who has said what it puts down is heard all the same, for a part of the reward.
+    function test_AStakeThatGrowsPutsNoAccusationOff() public {
+        IPanelTerms.Terms memory t = _panelTerms();
+        t.bond = 100 ether;
+        vm.prank(owner);
+        panelTerms.setTerms(t);
+        _all(MARGIN + 1, MARGIN + 1);
+        bytes memory question = _question(_said(1), 0, 1);
+        bytes32 place = keccak256("never asked about");
+        uint96 read = panel.bondFor(place, 9, verifier.addr, uint64(block.timestamp), MOST);
+        assertEq(read, BOND);
+        _stake(verifier.addr, beneficiaryV, Role.VERIFIER, 9 * STAKE);
+        vm.prank(accuser);
+        vm.expectRevert(abi.encodeWithSelector(AuditPanel.BondTooLow.selector, 99 ether, 100 ether));
+        panel.accuse(9, question, 99 ether);
+        vm.recordLogs();
+        vm.prank(accuser);
+        panel.accuse(9, question, read);
+        IAuditPanel.Charge memory c = _chargeIn(vm.getRecordedLogs());
+        assertEq(c.bond, read);
+        _conclude(c);
+        assertEq(_stakeV(), 5 * STAKE, "all of it pays");
+        assertEq(_vestedTo(accuser), STAKE / 8, "the reward is what the bond was a share of");
+    }
+
+    // ------------------------------------------------------------------ fees
+
+    function _decideBoth(IAuditPanel.Charge memory one, IAuditPanel.Charge memory other) private {
+        _sit(one);
+        _sit(other);
+        panel.decide(one);
+        panel.decide(other);
+        vm.warp(panel.caseOf(other.caseId).appealUntil + 1);
+        panel.conclude(one);
+        panel.conclude(other);
+    }
+
+    /// @dev Audit of this contract: V, accuser and jurors of one hand file every token of a false round
+    /// before the first case closes, and have fees pay the jurors of each for one slash.
+    function test_OneSlashPaysTheJurorsOfOneCase() public {
+        _all(MARGIN + 1, MARGIN + 1);
+        IAuditPanel.Charge memory one = _accuseV();
+        IAuditPanel.Charge memory other = _accuse(9, _question(_said(1), 0, 0));
+        _decideBoth(one, other);
+        assertEq(_stakeV(), STAKE / 2, "once");
+        assertTrue(panel.caseOf(one.caseId).settled);
+        assertFalse(panel.caseOf(other.caseId).settled);
+        assertEq(panel.bondOf(accuser), 2 * BOND - 5 * FEE, "who asks again pays who answers");
+        bytes4 spends = escrow.spendFees.selector;
+        address member = juries.membersOf(panel.caseOf(other.caseId).panel)[0];
+        vm.expectCall(address(escrow), abi.encodePacked(spends), 1);
+        uint256 before = panel.bondOf(member);
+        panel.payJuror(other, false, member);
+        assertEq(panel.bondOf(member) - before, FEE);
+        panel.payJuror(one, false, juries.membersOf(panel.caseOf(one.caseId).panel)[0]);
+        _assertBonds();
+    }
+
+    /// @dev A stake below the vault's least leaves its fault open: each further case costs its accuser.
+    function test_APoorStakeIsTriedAtItsAccusersCost() public {
+        vm.prank(owner);
+        vault.setLeastStake(uint96(2 * STAKE));
+        _all(MARGIN + 1, MARGIN + 1);
+        vm.expectCall(address(escrow), abi.encodePacked(escrow.spendFees.selector), 0);
+        for (uint256 i = 1; i < 3; ++i) {
+            IAuditPanel.Charge memory c = _accuseV();
+            _conclude(c);
+            assertFalse(vault.punished(_nameOf(c)));
+            assertEq(_stakeV(), STAKE / 2, "no stake bears it twice");
+            assertEq(panel.bondOf(accuser), i * (BOND - 5 * FEE));
+            address member = juries.membersOf(panel.caseOf(c.caseId).panel)[0];
+            panel.payJuror(c, false, member);
+            assertGe(panel.bondOf(member), FEE);
+        }
+        _assertBonds();
+    }
+
+    /// @dev What an appeal has lost pays them first, and the bond is all that an accuser can lose.
+    function test_JurorsArePaidOutOfTheBondAsFarAsItGoes() public {
+        vm.startPrank(owner);
+        vault.setLeastStake(uint96(2 * STAKE));
+        panelTerms.setFee(address(token), BOND / 10);
+        vm.stopPrank();
+        _all(MARGIN + 1, MARGIN + 1);
+        IAuditPanel.Charge memory c = _accuseV();
+        _toDecision(c);
+        _appeal(c, beneficiaryV);
+        _toDecision(c);
+        // Twenty tenths, of which half of the appeal's bond is one whole, and the other half its own.
+        assertEq(panel.bondOf(accuser), BOND);
+        assertEq(panel.caseOf(c.caseId).share, BOND / 10);
+        vm.prank(owner);
+        panelTerms.setFee(address(token), BOND);
+        IAuditPanel.Charge memory again = _accuse(9, _question(_said(1), 1, 1));
+        _conclude(again);
+        assertEq(panel.bondOf(accuser), BOND, "all of the second");
+        assertEq(panel.caseOf(again.caseId).share, again.bond / 5);
+        _assertBonds();
+    }
+
+    function _nameOf(IAuditPanel.Charge memory c) private view returns (bytes32) {
+        return keccak256(
+            abi.encode("verdraft/fault/1", 9, verifier.addr, c.subject.startHash, c.subject.round)
+        );
     }
 
     // ------------------------------------------------------------------ stalling

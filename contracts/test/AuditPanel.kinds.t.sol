@@ -52,15 +52,15 @@ contract AuditPanelKindsTest is PanelCases {
         _ledgerCase(IAlphaLedger.Stage.OPEN, address(0), CLAIM, 0);
         vm.startPrank(accuser);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question);
+        panel.accuse(12, question, MOST);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, address(0), keccak256("other"), 0);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question);
+        panel.accuse(12, question, MOST);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, stranger, CLAIM, 0);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question);
+        panel.accuse(12, question, MOST);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, verifier.addr, CLAIM, 0);
-        panel.accuse(12, question);
+        panel.accuse(12, question, MOST);
         vm.stopPrank();
     }
 
@@ -71,14 +71,14 @@ contract AuditPanelKindsTest is PanelCases {
         p.commitSignature = _sign(verifier.key, Records.hash(p.commit));
         vm.startPrank(accuser);
         vm.expectPartialRevert(Evidence.NotSignedBy.selector);
-        panel.accuse(12, abi.encode(p, source, 0));
+        panel.accuse(12, abi.encode(p, source, 0), MOST);
         p = _place(s, 0, 1);
         p.draft.q -= 1;
         vm.expectRevert();
-        panel.accuse(12, abi.encode(p, source, 0));
+        panel.accuse(12, abi.encode(p, source, 0), MOST);
         p = _place(s, 1, 3);
         vm.expectRevert(abi.encodeWithSelector(Evidence.NoSuchPlace.selector, "draft", 3, 3));
-        panel.accuse(12, abi.encode(p, source, 0));
+        panel.accuse(12, abi.encode(p, source, 0), MOST);
         vm.stopPrank();
     }
 
@@ -89,7 +89,7 @@ contract AuditPanelKindsTest is PanelCases {
         bytes memory question = _draftQuestion(s, 1, 0);
         vm.prank(accuser);
         vm.expectRevert(PlaceRule.NoDraftModel.selector);
-        panel.accuse(12, question);
+        panel.accuse(12, question, MOST);
     }
 
     // ------------------------------------------------------------------ the exact tier
@@ -170,6 +170,7 @@ contract AuditPanelKindsTest is PanelCases {
         _conclude(c);
         _assertResult(c, JuryVerdict.Result.GUILTY);
         assertFalse(vault.punished(_name(9, verifier.addr, c)));
+        assertEq(panel.bondOf(accuser), BOND - 5 * FEE, "who asked pays them");
         address member = juries.membersOf(_juryOf(c))[0];
         vm.mockCallRevert(
             address(escrow), abi.encodePacked(escrow.spendFees.selector), "no fee is asked for"

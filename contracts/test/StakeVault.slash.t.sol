@@ -384,6 +384,37 @@ contract StakeVaultSlashTest is Deployed {
         assertTrue(vault.punished("F9"));
     }
 
+    /// @dev Like other parameters: bounded, and of no effect on what was settled before.
+    function test_slash_ALeastStakeMovesInStepsAndLater() public {
+        vm.startPrank(owner);
+        vm.expectRevert(abi.encodeWithSelector(StakeSlashing.LeastStakeTooFar.selector, 0, 0));
+        vault.setLeastStake(0);
+        vault.setLeastStake(1_000);
+        assertEq(vault.leastStake(), 1_000, "the first at once");
+        vm.expectRevert(abi.encodeWithSelector(StakeSlashing.LeastStakeTooFar.selector, 0, 1_000));
+        vault.setLeastStake(0);
+        vm.expectRevert(abi.encodeWithSelector(StakeSlashing.LeastStakeTooFar.selector, 499, 1_000));
+        vault.setLeastStake(499);
+        vm.expectRevert(
+            abi.encodeWithSelector(StakeSlashing.LeastStakeTooFar.selector, 2_001, 1_000)
+        );
+        vault.setLeastStake(2_001);
+        vault.setLeastStake(500);
+        vm.warp(block.timestamp + 1 days);
+        vault.setLeastStake(2_000);
+        vm.stopPrank();
+        // All that was settled before can be judged until then, and the vault holds its stake so long.
+        vm.warp(block.timestamp + _times().unbonding - 1);
+        assertEq(vault.leastStake(), 1_000);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 1_500);
+        _slash(drafter.addr, Role.DRAFTER, 1, "before");
+        assertTrue(vault.punished("before"));
+        vm.warp(block.timestamp + 1);
+        assertEq(vault.leastStake(), 2_000);
+        _slash(drafter.addr, Role.DRAFTER, 1, "after");
+        assertFalse(vault.punished("after"));
+    }
+
     // ---------------------------------------------------------------- vested shares and burning
 
     function test_vested_strangersShareGoesToItself() public {

@@ -19,6 +19,7 @@ Words = tuple[Any, ...]
 WRONG_TARGET: Final = 9
 WRONG_CANARY: Final = 10
 WRONG_DRAFT: Final = 12
+MOST: Final = (1 << 96) - 1
 
 
 class JuryStage(IntEnum):
@@ -93,7 +94,8 @@ class Jury:
 
 @dataclass(frozen=True)
 class CaseState:
-    """IAuditPanel.CaseState. `panel` and `appeal` are juries; zero for none."""
+    """IAuditPanel.CaseState. `panel` and `appeal` are juries; zero for none. `settled`: fees pay
+    its jurors, for it has cost somebody a stake."""
 
     stage: CaseStage
     result: Result
@@ -102,6 +104,7 @@ class CaseState:
     open_until: int
     appeal_until: int
     printed: bool
+    settled: bool
     print: bytes
     appellant: bytes
     appeal_bond: int
@@ -208,12 +211,12 @@ class PanelTerms(Owned):
 class AuditTerms(Owned):
     """What audits of drawn tokens are run by."""
 
-    def bond(self) -> int:
-        return int(self.terms()[0])
-
     def terms(self) -> Words:
         """IAuditTerms.Terms of tickets entered now, in the ABI's order."""
         return tuple(self.view("terms"))
+
+    def bond(self) -> int:
+        return int(self.terms()[0])
 
     def fee_of(self, token: bytes) -> int:
         return int(self.view("feeOf", token))
@@ -249,13 +252,17 @@ class AuditPanel(_Bonded):
     def open_case(self, place: bytes) -> int:
         return int(self.view("openCase", place))
 
-    def bond_for(self, place: bytes, fault: int, accused: bytes, settled_at: int) -> int:
-        """What accusing that place takes now. It grows with the accused's stake."""
-        return int(self.view("bondFor", place, fault, accused, settled_at))
+    def bond_for(
+        self, place: bytes, fault: int, accused: bytes, settled_at: int, most: int = MOST
+    ) -> int:
+        """What accusing that place takes now of whom puts down `most`. It grows with the accused's
+        stake up to that; where even the least is more, the answer is, and nobody can accuse so."""
+        return int(self.view("bondFor", place, fault, accused, settled_at, most))
 
-    def accuse(self, fault: int, place: bytes) -> Call:
-        """`place`: `PlaceRule.verdict_question` for F9, `draft_question` for F12."""
-        return self.transact("accuse", fault, place)
+    def accuse(self, fault: int, place: bytes, most: int = MOST) -> Call:
+        """`place`: `PlaceRule.verdict_question` for F9, `draft_question` for F12. `most`: of the
+        bond; the accuser has its share of as much of the slash as it answers for."""
+        return self.transact("accuse", fault, place, most)
 
     def open_print(self, charge: Words, salt: bytes, print_: bytes) -> Call:
         return self.transact("openPrint", charge, salt, print_)
@@ -340,6 +347,9 @@ class SampleAudits(_Bonded):
         secondUntil, late, sealedPrint, panelCase, token, share, fee, measure."""
         return tuple(self.view("auditOf", audit))
 
+    def is_paid(self, audit: int, auditor: bytes) -> bool:
+        return bool(self.view("isPaid", audit, auditor))
+
     def audit_of_token(self, content: bytes) -> int:
         """The audit that a drawn token has had; zero for none."""
         return int(self.view("auditOfToken", content))
@@ -365,9 +375,6 @@ class SampleAudits(_Bonded):
         if sent.data[:4] != plain[:4] or len(sent.data) != len(plain) + 32:
             return None
         return sent.data[-32:]
-    def is_paid(self, audit: int, auditor: bytes) -> bool:
-        return bool(self.view("isPaid", audit, auditor))
-
 
     def name(self, audit: int, salt: bytes, sample: int, place: bytes) -> Call:
         return self.transact("name", audit, salt, sample, place)

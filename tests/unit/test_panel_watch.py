@@ -143,7 +143,7 @@ def plan(
     **answers: Any,
 ) -> Plan:
     stage = fold_panel(events).cases[1].stage if fold_panel(events).cases else CaseStage.NONE
-    state = SimpleNamespace(stage=stage, share=0)
+    state = SimpleNamespace(stage=stage, share=0, settled=True)
     at_head = {"case_of": state, "bond_of": 0, "is_paid": False, **answers}
     contracts = SimpleNamespace(
         chain_id=31337,
@@ -161,6 +161,7 @@ def plan(
         ),
         panel_terms=Told(b"\x36" * 20, terms=(BOND, 5_000, 2_500, 2_500)),
         audits=Told(AUDITS),
+        vault=Told(b"\x37" * 20, slashable=answers.get("slashable", 0)),
     )
     watch = PanelWatch(contracts, who, frozenset([who]), held or Held(), policy)  # type: ignore
     return watch.plan(events, standing or Standing(), Now(60, time))
@@ -278,7 +279,6 @@ def test_what_a_ticket_is_answered_with_is_what_the_journal_has() -> None:
     shown = log(*TICKET, *everybody, JuryOpened(1, REVEAL_UNTIL))
     (reveal,) = plan(J1, shown, FILED, held).duties
     assert reveal.action == Action.REVEAL
-    assert repr((True, 0, bytes(32), salt))[1:-1] in reveal.call.data.decode()
     assert repr((False, 3, ANSWER.print, SALT))[1:-1] in reveal.call.data.decode()
     over = log(
         *TICKET, *everybody, JuryOpened(1, REVEAL_UNTIL), AnswerRevealed(1, J1, False, 3, SALT)
@@ -296,6 +296,7 @@ def test_an_answer_that_came_too_late_does_not_keep_the_abstention_from_being_re
     made = plan(J1, events, COMMIT_UNTIL + 1, held)
     assert made.lacks == []
     (reveal,) = made.duties
+    assert repr((True, 0, bytes(32), salt))[1:-1] in reveal.call.data.decode()
 
 
 def test_who_does_not_sit_owes_nothing() -> None:
@@ -374,6 +375,19 @@ def test_an_appeal_beyond_the_operators_bound_is_shown_instead() -> None:
     assert made.duties == []
     assert made.lacks[0].action == Action.APPEAL
     assert actions(plan(V, log(*DECIDED), 1_101)) == [Action.CONCLUDE]
+
+
+def test_the_accused_appeals_for_up_to_an_eighth_of_its_stake() -> None:
+    little = PanelPolicy(appeal=1)
+    enough = plan(V, log(*DECIDED), 1_100, policy=little, slashable=8 * 2 * BOND)
+    assert actions(enough) == [Action.APPEAL]
+    assert enough.duties[0].bond is not None
+    assert enough.duties[0].bond.amount == 2 * BOND
+    short = plan(V, log(*DECIDED), 1_100, policy=little, slashable=8 * 2 * BOND - 1)
+    assert short.duties == []
+    assert short.lacks[0].action == Action.APPEAL
+    never = plan(V, log(*DECIDED), 1_100, policy=PanelPolicy(), slashable=1 << 80)
+    assert never.duties == [], "an operator that leaves appeals to itself"
 
 
 # ---------------------------------------------------------------- accusing
@@ -545,8 +559,10 @@ def test_a_juror_collects_once_for_each_jury_and_everybody_pulls() -> None:
 
 def test_nothing_is_sent_for_pay_that_is_nothing() -> None:
     cleared = log(*REVEALED, CaseClosed(1, Result.CLEARED, 0))
-    assert plan(J1, cleared, 1_200).duties == []
-    share = SimpleNamespace(stage=CaseStage.CLOSED, share=5)
+    nothing = SimpleNamespace(stage=CaseStage.CLOSED, share=0, settled=False)
+    assert plan(J1, cleared, 1_200, case_of=nothing).duties == []
+    assert plan(J1, log(*CLOSED), 1_200, case_of=nothing).duties == [], "no slash, no fees"
+    share = SimpleNamespace(stage=CaseStage.CLOSED, share=5, settled=False)
     assert actions(plan(J1, cleared, 1_200, case_of=share)) == [Action.COLLECT]
 
 
