@@ -4,6 +4,8 @@ it will accuse before the panel. Both go by way of the watcher."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
+from typing import Final
 
 import trio
 
@@ -31,6 +33,9 @@ def false_positions(mismatches: Sequence[Difference]) -> list[int]:
         for found in mismatches
         if found.what != "stops without a stop"
     ]
+
+
+REPLAYS: Final = 8  # of a session, by a FloatProver: each costs what the audit did
 
 
 class ExactProver:
@@ -113,12 +118,13 @@ class FloatProver:
         margin, distance = tolerance
         shown = _prints(case, salts)
         first = case.rounds[0].verdict.verdict.base
+        apart = [self._distance(*pair) for pair in zip(shown, findings.fingerprints, strict=False)]
         far = [
-            first + place
-            for place, (theirs, ours) in enumerate(zip(shown, findings.fingerprints, strict=False))
-            if self._distance(theirs, ours) > distance
+            Difference(first + place, "fingerprint", float(far), 0, 0)
+            for place, far in enumerate(apart)
+            if far > distance
         ]
-        for position in (*false_positions(findings.mismatches), *far):
+        for position in worst([*findings.mismatches, *far]):
             index, within = _place(case, position)
             if index is None:
                 continue
@@ -131,18 +137,18 @@ class FloatProver:
                 return
 
     async def _drafts(self, case: Case, findings: Findings, delivered: Delivered) -> None:
-        """The first draft that is not the registered draft model's."""
+        """A draft that is not the registered draft model's."""
         if not findings.drafts:
             return
         tolerance = await self._tolerance(case.order.draft_model)
-        for found in findings.drafts if tolerance else ():
-            index, within = _place(case, found.position)
+        for position in worst(findings.drafts) if tolerance else ():
+            index, within = _place(case, position)
             if index is None:
                 continue
             answer = await self._engine.answer_draft(case, index, within)
             measure = Measure(False, False, tolerance[0], tolerance[1], bytes(32), bytes(32))
             if not passes(answer, measure):
-                suspect(self._node, delivered, [found.position], WRONG_DRAFT)
+                suspect(self._node, delivered, [position], WRONG_DRAFT)
                 return
 
     async def _tolerance(self, model: bytes) -> tuple[int, int] | None:
@@ -153,6 +159,18 @@ class FloatProver:
                 model="0x" + model.hex(),
             )
         return found
+
+
+def worst(mismatches: Sequence[Difference]) -> list[int]:
+    """The positions to run again, at most `REPLAYS`: of each kind of difference the largest first,
+    and the kinds in turn. What is beyond the registered tolerance differs by more than what is
+    not, so no number of tokens between an auditor's own tolerance and that one hides it, or keeps
+    the auditor busy."""
+    kinds: dict[str, list[Difference]] = {}
+    for found in sorted(mismatches, key=lambda found: -found.margin):
+        kinds.setdefault(found.what, []).append(found)
+    turns = [found for turn in zip_longest(*kinds.values()) for found in turn if found is not None]
+    return list(dict.fromkeys(false_positions(turns)))[:REPLAYS]
 
 
 def _prints(case: Case, salts: Sequence[Private] | None) -> list[bytes]:

@@ -3,6 +3,7 @@ for it; and nothing that a jury would not find false."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from test_auditor import OneLie, OtherHidden
 
 from node.inference.fingerprint import distance
 from node.inference.model_drafter import ModelDrafter
-from node.roles.proving import FloatProver, false_positions
+from node.roles.proving import REPLAYS, FloatProver, false_positions, worst
 from node.roles.rerun import Difference, LoadedDraft, Tolerance, WorkerRerun
 from node.roles.suspicions import SUSPECT, Suspicion
 from settlement.chain.panel import WRONG_DRAFT
@@ -73,9 +74,38 @@ def test_one_false_token_is_kept_with_its_place_under_the_root() -> None:
     assert Suspicion.from_wire(found.to_wire()) == found
 
 
-def test_another_hidden_state_is_kept_by_its_first_token() -> None:
+def test_another_hidden_state_is_kept_by_one_of_its_tokens() -> None:
     (found,) = kept(6, OtherHidden())
-    assert found.evidence()[2].verdict_leaves[found.within].position == 0
+    assert found.fault == 9
+
+
+def test_a_verifier_within_the_registered_tolerance_is_run_again_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every token of another model lies beyond an auditor's own tolerance, and none beyond what is
+    registered: an auditor that looked at each would run the session as often as it has tokens."""
+    answered: Counter[int] = Counter()
+    answer = WorkerRerun.answer
+
+    async def counted(self: WorkerRerun, *where: Any) -> Any:
+        answered[id(self)] += 1
+        return await answer(self, *where)
+
+    monkeypatch.setattr(WorkerRerun, "answer", counted)
+    assert kept(6, TableModel(12, 9), (1 << 60, 1 << 30)) == []
+    assert set(answered.values()) == {REPLAYS}
+
+
+def test_the_worst_of_each_kind_is_run_again_first() -> None:
+    tokens = [Difference(position, "token", float(position), 1, 2) for position in range(40)]
+    few = [
+        Difference(50, "p", 0.5, 1, 2),
+        Difference(51, "p", 0.75, 1, 2),
+        Difference(39, "topProb", 9.0, 1, 2),
+        Difference(60, "stops without a stop", 1.0, 1, 2),
+    ]
+    assert worst([*tokens, *few]) == [39, 51, 38, 50, 37, 36, 35, 34]
+    assert worst([]) == []
 
 
 def test_without_v_s_salts_a_false_token_is_kept_all_the_same() -> None:
