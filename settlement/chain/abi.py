@@ -159,12 +159,16 @@ class Interface:
             return values[0]
         return values or None
 
-    def decode_call(self, function: str, data: bytes) -> tuple[Any, ...]:
-        """The arguments in a call's data; AbiMismatch when it calls another function."""
-        entry = self._function(function, None)
-        types = ",".join(_types(entry["inputs"]))
+    def require_call(self, function: str, data: bytes) -> None:
+        """AbiMismatch when the data calls another function."""
+        types = ",".join(_types(self._function(function, None)["inputs"]))
         if data[:4] != keccak256(f"{function}({types})".encode())[:4]:
             raise AbiMismatch(f"0x{data[:4].hex()} does not call {self.name}.{function}")
+
+    def decode_call(self, function: str, data: bytes) -> tuple[Any, ...]:
+        """The arguments in a call's data; AbiMismatch when it calls another function."""
+        self.require_call(function, data)
+        entry = self._function(function, None)
         try:
             return _decode(entry["inputs"], data[4:])
         except (DecodingError, ValueError) as error:

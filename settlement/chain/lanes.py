@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final
 
-from settlement.chain.abi import Interface
+from settlement.chain.abi import AbiMismatch, Interface
 from settlement.chain.errors import ChainError
 from settlement.chain.events import LaneSettled
 from settlement.hashing import ZERO32, keccak256, uint
@@ -185,20 +185,74 @@ def groups_of(items: Iterable[tuple[SignedVoucher, Position]]) -> list[tuple[Any
 def vouchers_in(escrow: Interface, data: bytes) -> list[tuple[Lane, Voucher]]:
     """The vouchers in a `settle` call's data, for lanes settled by vouchers one does not hold.
     Without those that no party could have signed, or that tie on in no way there is: the escrow
-    skips them, and so does this. AbiMismatch for another call's data."""
-    token, groups = escrow.decode_call("settle", data)
+    skips them, and so does this. AbiMismatch for another call's data.
+
+    Words are read where the escrow reads them and no others, past the end as zeros: a decoder of
+    the whole call would refuse it for one voucher's bytes that the escrow never looks at, and hide
+    the lanes beside it.
+    """
+    escrow.require_call("settle", data)
+    words = _Words(data[4:])
+    token = words[0]
     found = []
-    for drafter, verifier, claim_id, vouchers in groups:
-        for client, *voucher in vouchers:
-            lane = Lane(client, drafter, verifier, token, claim_id)
-            with suppress(RecordError, TreeError, IndexError):
+    for group in words.tails(words[32], MAX_LANES):
+        drafter, verifier, claim_id = words[group], words[group + 32], words.raw(group + 64)
+        for at in words.tails(group + words[group + 96], MAX_LANES):
+            with suppress(RecordError, TreeError, IndexError, OverflowError):
+                client, *voucher = _voucher_words(words, at)
+                lane = Lane(
+                    uint(client, 20),
+                    uint(drafter, 20),
+                    uint(verifier, 20),
+                    uint(token, 20),
+                    claim_id,
+                )
                 found.append((lane, _voucher_of(lane, voucher)))
     return found
 
 
+class _Words:
+    """Call data behind the selector as the machine reads it: the 32-byte word at any byte, modulo
+    2**256, with zeros past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def raw(self, at: int) -> bytes:
+        at %= 1 << 256
+        return self._data[at : at + 32].ljust(32, b"\0")
+
+    def __getitem__(self, at: int) -> int:
+        return int.from_bytes(self.raw(at), "big")
+
+    def tails(self, at: int, most: int) -> list[int]:
+        """Where the dynamic elements of the array at `at` begin; AbiMismatch for more than `most`,
+        with which the escrow reverts."""
+        count, first = self[at], at + 32
+        if count > most:
+            raise AbiMismatch(
+                f"a settlement of {count} groups or lanes, of which {most} is the most"
+            )
+        return [first + self[first + 32 * index] for index in range(count)]
+
+
+def _voucher_words(words: _Words, at: int) -> tuple[Any, ...]:
+    """ILaneEscrow.LaneVoucher at a place: its members up to `baseRoot`, in the ABI's order."""
+    position = (
+        words.raw(at + 32),
+        words.raw(at + 64),
+        words[at + 96],
+        words[at + 128],
+        [words[at + 160 + 32 * index] for index in range(9)],
+    )
+    sums = [words[at + 480 + 32 * index] for index in range(9)]
+    top, leaves, link, base = words.raw(at + 768), words[at + 800], words[at + 832], at + 864
+    return words[at], position, words[at + 448], sums, top, leaves, link, words.raw(base)
+
+
 def _voucher_of(lane: Lane, fields: Sequence[Any]) -> Voucher:
     """From ILaneEscrow.LaneVoucher without its client."""
-    position, due, sums, top, leaves, link, base, *_signatures = fields
+    position, due, sums, top, leaves, link, base = fields
     head_root, head_base, _paid, terms, _counted = position
     base_root = (head_root, head_base, base)[link]
     output, accepted, buckets = sums[0] & _LOW_64, sums[0] >> 64, tuple(sums[1:])

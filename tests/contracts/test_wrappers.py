@@ -18,7 +18,8 @@ from settlement.chain.events import TYPED, LaneSettled
 from settlement.chain.indexer import Batch, Indexer, IndexStore
 from settlement.chain.lanes import Position, VoucherUnknown, groups_of, vouchers_in
 from settlement.chain.positions import LaneHistory
-from settlement.hashing import ZERO32, keccak256
+from settlement.chain.send_journal import Call
+from settlement.hashing import ZERO32, keccak256, uint
 from settlement.records import Claim, Manifest, Mode, Tier
 from settlement.signing import BadSignature
 
@@ -132,6 +133,40 @@ def test_vouchers_read_back_from_the_transaction(parties: Parties) -> None:
     other = parties.contracts.escrow.withdraw(lane.client, lane.token)
     with pytest.raises(AbiMismatch):
         vouchers_in(parties.contracts.escrow.interface, other.data)
+
+
+def test_a_lane_is_followed_beside_a_voucher_of_bytes_that_nothing_decodes(
+    parties: Parties,
+) -> None:
+    """Whoever settles somebody's lane may put beside it a lane that is none, in words that are no
+    values of their types. The escrow skips it without a look at them."""
+    escrow, lane = parties.contracts.escrow, parties.lane
+    book, position = Book(lane), fresh_position(parties.contracts)
+    book.serve("a")
+    first = book.sign(parties.contracts)
+    (group,) = groups_of([(first, position)])
+    (mine,) = group[3]
+    theirs = (b"\x77" * 20, *mine[1:5], 0x0A0B0C0D, 2, *mine[7:12], b"\x55" * 65)
+    mined = None
+    for place, lanes in enumerate(([mine, theirs], [theirs, mine])):
+        data = escrow.settle(lane.token, [(*group[:3], lanes)]).data
+        leaves = data.index(uint(0x0A0B0C0D, 32))
+        assert data[leaves + 32 : leaves + 64] == uint(2, 32)
+        signature = leaves + 7 * 32  # leafCount, link, baseRoot, two signatures of two words
+        for at, word in (
+            (leaves, b"\xff" * 32),
+            (leaves + 32, uint(7, 32)),
+            (signature, b"\x7f" + b"\xff" * 31),
+        ):
+            data = data[:at] + word + data[at + 32 :]
+        with pytest.raises(AbiMismatch):
+            escrow.interface.decode_call("settle", data)
+        assert vouchers_in(escrow.interface, data) == [(lane, first.voucher)]
+        if place:
+            call = Call(escrow.address, data, where="LaneEscrow.settle")
+            mined = parties.verifier.send("beside", call)
+    assert mined is not None
+    assert _settled(parties, mined.hash).root == first.voucher.root
 
 
 def test_positions_follow_events_over_a_reorganisation(
