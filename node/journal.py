@@ -343,9 +343,13 @@ class Journal:
     # -- vouchers
 
     def put_voucher(self, row: StoredVoucher) -> None:
-        """Stores a voucher, or adds signatures to the one stored; a signature is never removed."""
+        """Stores a voucher, or adds signatures to the one stored; a signature is never removed.
+
+        Raises:
+            JournalError: another voucher stands for these leaves; it stays.
+        """
         with self._commit("voucher") as db:
-            db.execute(
+            stored = db.execute(
                 "INSERT INTO vouchers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (lane, epoch, base_root, leaf_count) DO UPDATE SET "
                 "client = CASE WHEN length(client) THEN client ELSE excluded.client END, "
@@ -366,6 +370,11 @@ class Journal:
                     row.top,
                 ),
             )
+            if not stored.rowcount:
+                raise JournalError(
+                    f"lane 0x{row.lane.hex()}, epoch {row.epoch}: another voucher over the first "
+                    f"{row.leaf_count} leaves is kept already"
+                )
 
     def vouchers(self, lane: bytes | None = None) -> list[StoredVoucher]:
         """Vouchers, oldest first; of one lane if given."""

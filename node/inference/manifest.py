@@ -51,10 +51,17 @@ def manifest_of(
         tier=_TIERS[dtype],
         weights_root=_weights_root(folder, dtype, cache_dir or default_cache_dir(), progress),
         tokenizer_hash=tokenizer.vocabulary_hash,
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=_count(folder, config, "vocab_size", None),
         eos_ids=eos_ids(folder, config),
-        context_length=int(config.get("max_position_embeddings", 2048)),
+        context_length=_count(folder, config, "max_position_embeddings", 2048),
     )
+
+
+def _count(folder: Path, config: dict[str, Any], name: str, default: int | None) -> int:
+    value = config.get(name, default)
+    if type(value) is not int or not 0 < value < 1 << 32:
+        raise ModelError(f"{folder / 'config.json'}: {name} is {value!r}, no count")
+    return value
 
 
 def eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
@@ -63,7 +70,9 @@ def eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
     if (folder / "generation_config.json").exists():
         found = read_json(folder / "generation_config.json").get("eos_token_id", found)
     ids = found if isinstance(found, list) else [] if found is None else [found]
-    return tuple(sorted({int(token) for token in ids}))
+    if not all(type(token) is int and 0 <= token < 1 << 32 for token in ids):
+        raise ModelError(f"{folder}: eos_token_id is {found!r}: a token id or a list of them")
+    return tuple(sorted(set(ids)))
 
 
 def _weights_root(folder: Path, dtype: str, cache: Path, progress: Callable[[str], None]) -> bytes:
@@ -116,12 +125,19 @@ def _leaves(file: Path) -> Iterator[tuple[str, bytes]]:
             header = json.loads(raw.read(size))
         except ValueError as error:
             raise ModelError(f"{file}: its header is not JSON") from error
+        if not isinstance(header, dict):
+            raise ModelError(f"{file}: its header is no JSON object")
         start = 8 + size
         for name, entry in sorted(header.items()):
             if name == "__metadata__":
                 continue
-            begin, end = entry["data_offsets"]
-            raw.seek(start + begin)
+            try:
+                begin, end = map(int, entry["data_offsets"])
+                shape = b"".join(uint(int(dim), 4) for dim in entry["shape"])
+                kind = str(entry["dtype"]).encode()
+                raw.seek(start + begin)
+            except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+                raise ModelError(f"{file}: its header says of {name}: {entry!r}") from error
             digest, left = hashlib.sha256(), end - begin
             while left:
                 chunk = raw.read(min(left, _CHUNK))
@@ -129,6 +145,4 @@ def _leaves(file: Path) -> Iterator[tuple[str, bytes]]:
                     raise ModelError(f"{file} ends inside {name}")
                 digest.update(chunk)
                 left -= len(chunk)
-            shape = b"".join(uint(int(dim), 4) for dim in entry["shape"])
-            kind = str(entry["dtype"]).encode()
             yield name, keccak256(b"\x00", name.encode(), b"\x00", kind, shape, digest.digest())

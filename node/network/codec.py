@@ -11,6 +11,7 @@ Settlement records travel inside messages as opaque bytes and check themselves.
 
 from __future__ import annotations
 
+import abc
 import struct
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
@@ -49,19 +50,19 @@ class _Reader:
         return len(self._raw) - self._at
 
 
-class Codec:
+class Codec(abc.ABC):
     """How one field is checked, written and read; `most` is its largest size in bytes."""
 
     most: int
 
-    def check(self, value: Any, where: str) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def check(self, value: Any, where: str) -> None: ...
 
-    def write(self, value: Any) -> bytes:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def write(self, value: Any) -> bytes: ...
 
-    def read(self, reader: _Reader, where: str) -> Any:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def read(self, reader: _Reader, where: str) -> Any: ...
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ it can dial (`_endpoint_fits`) and hands inbound streams to `accept`.
 
 from __future__ import annotations
 
+import abc
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ class _Pause:
     length: float
 
 
-class Switchboard:
+class Switchboard(abc.ABC):
     """See module. Implements `transport.Transport` except `peer_id` and `endpoints`.
 
     Args:
@@ -88,12 +89,12 @@ class Switchboard:
 
     # What a concrete transport adds.
 
+    @abc.abstractmethod
     async def _dial(self, peer: bytes) -> Pipe:
         """A pipe to `peer`, authenticated. Raises any Exception when there is none."""
-        raise NotImplementedError
 
-    def _endpoint_fits(self, peer: bytes, endpoint: str) -> bool:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _endpoint_fits(self, peer: bytes, endpoint: str) -> bool: ...
 
     # transport.Transport
 

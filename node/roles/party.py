@@ -6,6 +6,7 @@ before and a contradicting one is refused. Nothing here waits on a model.
 
 from __future__ import annotations
 
+import abc
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +93,7 @@ class Live:
     state: SessionState
 
 
-class Party:
+class Party(abc.ABC):
     """Drafter or verifier towards the client. `role` is "drafter" or "verifier"."""
 
     def __init__(self, node: Node, role: str) -> None:
@@ -129,26 +130,26 @@ class Party:
 
     # ------------------------------------------------------------ what subclasses decide
 
+    @abc.abstractmethod
     def check_models(self, order: Order, delivery: PromptDelivery) -> None:
         """Raises Refused for models, modes or prompts that this party does not serve."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def price(self, order: Order) -> tuple[int, int]:
         """(offered, asked) token units per unit of this party's work."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def begin(self, live: Live) -> None:
         """A session has all its signatures: run it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def waiting(self, live: Live) -> float:
         """Seconds for which the session has been held up by its other parties; 0 while this party
         works on it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def give_up(self, live: Live, reason: str) -> None:
         """Ends a session that waits, at once."""
-        raise NotImplementedError
 
     def retire(self, session_id: bytes) -> None:
         """An ended session leaves memory; the journal keeps it."""
@@ -441,7 +442,7 @@ class Party:
             raise Refused(No.UNKNOWN, "no session of yours runs on that lane here")
         return await self.till.on_voucher(lane, ask)
 
-    def voucher_signed(self, lane: Lane) -> None:
+    def voucher_signed(self, lane: Lane) -> None:  # noqa: B027 - a hook
         """Told after each voucher: work that waited for payment may go on."""
 
     # ------------------------------------------------------------ restart

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from node.cli import main
 from node.inference import catalog
+from node.inference.architecture import ModelError
 from node.inference.manifest import manifest_of
 from node.journal import Journal
 
@@ -83,3 +85,44 @@ def test_decoding_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str]) 
     assert "context" in capsys.readouterr().err
     assert main([*asked, "ngram", "--top-p", "2"]) == 1
     assert "top_p" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"vocab_size": "many"}, "vocab_size"),
+        ({"vocab_size": None}, "vocab_size"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings"),
+        ({"eos_token_id": ["</s>"]}, "eos_token_id"),
+        ({"eos_token_id": -1}, "eos_token_id"),
+    ],
+)
+def test_a_config_that_counts_nothing_is_refused(
+    tmp_path: Path, config: dict[str, object], says: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(catalog.SHIPPED / "tiny" / "draft", folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    whole = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(whole | config))
+    with pytest.raises(ModelError, match=says):
+        manifest_of(folder, "float32", cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b'{"a": 1}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": "x", "data_offsets": [-99, 4]}}',
+    ],
+)
+def test_a_header_that_is_none_is_refused(tmp_path: Path, header: bytes) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(catalog.SHIPPED / "tiny" / "draft", folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match="header"):
+        manifest_of(folder, "float32", cache_dir=tmp_path)

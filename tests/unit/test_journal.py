@@ -97,9 +97,10 @@ def test_a_voucher_only_gains_signatures(tmp_path: Path) -> None:
     row = StoredVoucher(b"l" * 32, 0, 3, bytes(32), b"voucher", b"C", b"", b"", b"")
     journal.put_voucher(row)
     journal.put_voucher(StoredVoucher(b"l" * 32, 0, 3, bytes(32), b"voucher", b"", b"V", b"", b""))
-    journal.put_voucher(
-        StoredVoucher(b"l" * 32, 0, 3, bytes(32), b"another", b"X", b"X", b"X", b"")
-    )
+    with pytest.raises(JournalError, match="another voucher"):
+        journal.put_voucher(
+            StoredVoucher(b"l" * 32, 0, 3, bytes(32), b"another", b"X", b"X", b"X", b"")
+        )
     (stored,) = journal.vouchers(b"l" * 32)
     assert (stored.voucher, stored.client, stored.verifier, stored.drafter) == (
         b"voucher",
