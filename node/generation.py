@@ -258,7 +258,8 @@ class Generator:
             client_seed=wish.seed,
             drafter=wish.drafter,
             verifier=wish.verifier,
-            first_k=max(limits.min_window, 2),
+            # The prompt's own pass gives a token: nobody should wait for drafts before it.
+            first_k=limits.min_window,
         )
 
     async def _done(self, wish: Wish, outcome: Outcome) -> dict[str, Any]:

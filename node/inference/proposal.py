@@ -130,6 +130,7 @@ class VerifyOutcome:
         logprobs: one per emitted token, where the request asked.
         seconds: forward pass and rule, without waiting.
         rows: rows of the forward pass (drafts + 1).
+        prompt_rows: of all prompts that ran in the same pass, this session's own and others'.
     """
 
     base: int
@@ -139,6 +140,7 @@ class VerifyOutcome:
     logprobs: tuple[Logprob, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     rows: int = field(default=0, compare=False)
+    prompt_rows: int = field(default=0, compare=False)
 
     @property
     def emitted(self) -> tuple[int, ...]:

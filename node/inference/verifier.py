@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from node.inference import choice, sampling
 from node.inference.architecture import ModelError
@@ -265,9 +265,12 @@ class Verifier:
             ran += [work[i][0] for i, span in spans.items() if len(span.tokens) > span.rows]
             for session in ran:
                 self.pool.publish(session.cache, session.tokens, session.salt)
+            windows = sum(span.rows for span in spans.values())
+            prompts = sum(len(s.tokens) for s in (*spans.values(), *(p for _, p in pieces)))
             for (index, span), row in zip(spans.items(), rows[: len(spans)], strict=True):
                 session, request = work[index]
-                results[index] = self._decide(session, request, row, span.rows, shared)
+                outcome = self._decide(session, request, row, span.rows, shared)
+                results[index] = replace(outcome, prompt_rows=prompts - windows)
         return [results[index] for index in range(len(work))]
 
     def _pieces(

@@ -106,17 +106,23 @@ class InferenceWorker:
             with trio.CancelScope(shield=True):
                 return await self._in_thread(lambda: function(*args, **kwargs))
 
-    async def open(self, verifier: Verifier, *args: Any, **kwargs: Any) -> TargetSession:
+    async def open(
+        self, verifier: Verifier, *args: Any, last: int = 0, **kwargs: Any
+    ) -> TargetSession:
         """`Verifier.admit`, then its prompt, in pieces and together with others' windows.
 
         Cancelled or failing on the way, the session is closed.
+
+        Args:
+            last: so many tokens, and at most a piece, are left to run with the first window: a
+                pass less before the first token.
 
         Raises:
             WorkerBusy: too many wait already. Otherwise as `Verifier.admit`.
         """
         session = await self.call(verifier.admit, *args, **kwargs)
         try:
-            while session.prefilling:
+            while session.prefilling > min(last, self.prefill_rows):
                 await self._verified(verifier, _Ticket(session, None))
         except BaseException:
             with trio.CancelScope(shield=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -16,6 +16,9 @@ from settlement.records import Order
 
 if TYPE_CHECKING:
     from node.inference.verifier import TargetSession, Verifier
+
+#: Tokens of a prompt that run in the pass of the first round.
+FIRST_PASS: Final = 64
 
 
 class WorkerTarget:
@@ -45,6 +48,7 @@ class WorkerTarget:
             # One client's sessions may share what they begin with; how fast an answer comes must
             # tell nobody what others ask.
             salt=order.client,
+            last=FIRST_PASS,
         )
 
     async def verify(

@@ -496,7 +496,7 @@ class VerifierRole(Party):
         count = len(drafted.frame.leaves) if drafted and drafted.frame else 0
         reached = outcome.accepted + outcome.rejected
         self.node.metrics.round(count, outcome.accepted, reached, len(outcome.emitted))
-        self.node.metrics.time("verify", outcome.seconds)
+        self.node.metrics.time("prompt" if outcome.prompt_rows else "verify", outcome.seconds)
         size = len(drafted.frame.to_wire()) if drafted and drafted.frame else 0
         self.node.metrics.count("spec_decode_draft_bytes", size)
         running.window.observe(
@@ -506,7 +506,7 @@ class VerifierRole(Party):
                 rejected=outcome.rejected,
                 draft_seconds=drafted.seconds if drafted else 0.0,
                 drafted=drafted.made if drafted else 0,
-                verify_seconds=outcome.seconds,
+                verify_seconds=None if outcome.prompt_rows else outcome.seconds,
                 network_seconds=besides,
                 bytes=size,
                 asked=asked,

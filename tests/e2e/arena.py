@@ -59,7 +59,7 @@ class InThread:
 
     finish = call
 
-    async def open(self, verifier: Verifier, *args: Any, **kwargs: Any) -> Any:
+    async def open(self, verifier: Verifier, *args: Any, last: int = 0, **kwargs: Any) -> Any:
         await trio.lowlevel.checkpoint()
         return verifier.open(*args, **kwargs)
 

@@ -212,3 +212,21 @@ async def test_torch_runs_off_the_event_loop_with_its_own_thread_count():
         return threading.current_thread() is threading.main_thread(), torch.get_num_threads()
 
     assert await worker.call(where) == (False, 1)
+
+
+async def test_a_prompts_end_may_run_with_the_first_window():
+    model, text = TableModel(8, 1), [1, 2, 3, 4, 5, 6]
+    worker, verifier = InferenceWorker(prefill_rows=8), Verifier(model)
+    session = await worker.open(verifier, b"a", text, COUPLED, StopRules(4), seed=seed(1), last=64)
+    assert session.prefilling == len(text) - 1
+    first = await worker.verify(verifier, session, VerifyRequest(Draft(0)))
+    assert (first.rows, first.prompt_rows) == (1, len(text) - 1)
+    out = list(first.emitted)
+    while not session.ended:
+        outcome = await worker.verify(verifier, session, VerifyRequest(Draft(session.position)))
+        assert outcome.prompt_rows == 0
+        out += outcome.emitted
+    assert out == decode_plain(model, text, COUPLED, StopRules(4), seed=seed(1)).tokens
+    # No more of it than others would be held up by.
+    long = await worker.open(verifier, b"b", text * 4, COUPLED, StopRules(4), seed=seed(1), last=64)
+    assert long.prefilling <= worker.prefill_rows
