@@ -18,6 +18,7 @@ import torch
 from node.inference.calibrate import pass_seconds
 from node.inference.drafter import Drafter
 from node.inference.early_exit import early_exit
+from node.inference.exact.model import load_exact
 from node.inference.generate import generate
 from node.inference.loading import DTYPES, load_model
 from node.inference.lookup import LookupDrafter
@@ -149,6 +150,10 @@ def load_peer(folder: Path, dtype: str, device: str = "cpu") -> Any:
     return model
 
 
+def load_any(folder: Path, dtype: str, device: str) -> Any:
+    return load_exact(folder, device) if dtype == "exact" else load_model(folder, dtype, device)
+
+
 def engines(
     target: Path,
     draft: Path,
@@ -158,9 +163,10 @@ def engines(
     device: str = "cpu",
     exits: Sequence[int] = (),
 ) -> list[Ours | Peer]:
-    """All that are compared, plain decoding first."""
-    model, draft_model = load_model(target, dtype, device), load_model(draft, dtype, device)
-    peer, assistant = load_peer(target, dtype, device), load_peer(draft, dtype, device)
+    """All that are compared, plain decoding first. "exact" is ours alone: peers run float32."""
+    model, draft_model = (load_any(folder, dtype, device) for folder in (target, draft))
+    floats = "float32" if dtype == "exact" else dtype
+    peer, assistant = load_peer(target, floats, device), load_peer(draft, floats, device)
     drafters: list[Drafter] = [
         ModelDrafter(draft_model, clock=clock),
         MixedDrafter(draft_model, clock=clock),

@@ -65,6 +65,7 @@ class Rows:
     def __init__(
         self, path: Path | None, settings: dict[str, Any], key: Callable[[dict[str, Any]], Any]
     ) -> None:
+        self.settings = settings
         self.rows: list[dict[str, Any]] = []
         self._key = key
         self._path = path
