@@ -8,7 +8,9 @@ parties on the in-memory network, with real records, signatures, journals and ch
 panel takes. With it there is a chain with every contract: what FaultCourt judges is filed and
 proven, what a second run finds goes before a panel of drawn jurors, and those who lie to the
 contracts themselves (auditors, silent verifiers, replayed and invented vouchers) are played too.
-Exits 1 if anything is not caught or anyone honest is accused or slashed.
+After each row with a chain everybody leaves: stakes, pay, bonds, shares and reserves are taken out,
+and every contract's books must add up to the unit. Exits 1 if anything is not caught, anyone honest
+is accused or slashed, or anything that is somebody's is left behind.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ for folder in ("", "tests/unit", "tests/e2e", "tests/adversaries"):
 
 
 HEAD = ("adversary", "role", "mode", "caught", "outcome", "fault", "text intact")
-WITH_COURT = ("slashed, tokens", "victims got, units")
+WITH_COURT = ("slashed, tokens", "victims got, units", "all withdrew")
 
 
 def main() -> int:
@@ -70,7 +72,7 @@ def main() -> int:
         print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
         for row in played:
             rows.append(row.to_json())
-            if not row.caught or row.honest_slashed:
+            if not row.caught or row.honest_slashed or row.all_withdrew is False:
                 missed.append(row.adversary)
             print(line(row, court=options.court), flush=True)
     accused = sum(row["honest_slashed"] for row in rows)
@@ -78,6 +80,9 @@ def main() -> int:
         f"\n{len(rows) - len(missed)} of {len(rows)} caught, {accused} honest parties accused or "
         f"slashed ({time.monotonic() - began:.0f} s)"
     )
+    if options.court:
+        gone = [row for row in rows if row["all_withdrew"] is not None]
+        print(f"{sum(row['all_withdrew'] for row in gone)} of {len(gone)} left nothing behind")
     if options.json:
         report = {"seed": options.seed, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -96,7 +101,8 @@ def line(row: Any, *, court: bool) -> str:
         "yes" if row.text_intact else "no",
     ]
     if court:
-        cells += [f"{row.slashed / 10**18:,.0f}", f"{row.victim_recovered:,}"]
+        left = {None: "—", True: "yes", False: "NO"}[row.all_withdrew]
+        cells += [f"{row.slashed / 10**18:,.0f}", f"{row.victim_recovered:,}", left]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -7,7 +7,7 @@ journals prove is what FaultCourt is shown.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "contracts"))
 
 from counter_contract import KEYS
 from deployment import OWNER, TOKEN, deploy_devnet, make_sender
+from leaving import Leaving, Left
 
 from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts, Role
 from settlement.hashing import keccak256
+from settlement.signing import address_of_key
 
 STAKE = 10**4 * TOKEN
 __all__ = [
@@ -47,6 +49,7 @@ class Ruling:
     slashed: int
     recovered: int
     honest: int
+    left: Left
 
 
 class Courtroom:
@@ -75,7 +78,15 @@ class Courtroom:
             slashed=ruling.slashed,
             victim_recovered=ruling.recovered,
             honest_slashed=row.honest_slashed + (ruling.honest > 0),
+            all_withdrew=ruling.left.all_withdrew,
+            withdrawn=ruling.left.honest,
         )
+
+    def leave(self, folder: Path, keys: Iterable[bytes], crooked: Iterable[bytes]) -> Left:
+        """Everybody in the scene leaves; `crooked`: the addresses of those who are not honest."""
+        keys = list(keys)
+        honest = {address_of_key(key) for key in keys} - set(crooked)
+        return Leaving(self.contracts, self.anvil, folder / "leaving", keys)(honest)
 
     def rule(self, scene: Scene, played: Played) -> Ruling:
         """Both operators stake, and a stranger proves everything that was found, once each."""
@@ -113,7 +124,10 @@ class Courtroom:
         guilty = sum(lost.pop(seat, 0) for seat in scene.crooked)
         given = self.vested(since)
         given.pop(challenger.address, None)
-        return Ruling(guilty, sum(given.values()), sum(lost.values()))
+        keys = [node.key for node in played.nodes.values()]
+        crooked = [played.nodes[seat].address for seat in scene.crooked]
+        left = self.leave(folder, keys, crooked)
+        return Ruling(guilty, sum(given.values()), sum(lost.values()), left)
 
     def vested(self, since: int) -> dict[bytes, int]:
         """What slashes since that block gave, by whom it was given to."""

@@ -135,6 +135,8 @@ class Ground:
         slashed = sum(lost.pop(who, 0) for who in liars)
         parties = {address_of_key(key) for key in self.keys.values()} - liars
         vested = self.room.vested(self.since)
+        text = self.played.text_is_the_targets()
+        left = self.room.leave(self.hall.folder, self.keys.values(), liars)
         return Row(
             adversary=name,
             role=role,
@@ -145,8 +147,10 @@ class Ground:
             sessions=1,
             slashed=slashed,
             victim_recovered=sum(amount for who, amount in vested.items() if who in parties),
-            text_intact=self.played.text_is_the_targets(),
+            text_intact=text,
             honest_slashed=sum(taken > 0 for taken in lost.values()),
+            all_withdrew=left.all_withdrew,
+            withdrawn=left.honest,
         )
 
 

@@ -7,7 +7,7 @@ before V opens its fingerprint. The accuser is a stranger who has the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
@@ -18,6 +18,7 @@ from typing import Any
 import arena
 import courtroom
 from courtroom import KEYS, STAKE, TOKEN, Courtroom, deploy_devnet, make_sender
+from leaving import Left
 from pairs import Pair
 from stage import Played, Rerun, Row, Scene
 
@@ -76,6 +77,7 @@ class Ruled:
     honest: int
     result: Result
     refunded: bool
+    left: Left
 
 
 class Hall:
@@ -278,7 +280,22 @@ class PanelRoom(Courtroom):
             victim_recovered=ruled.recovered,
             honest_slashed=row.honest_slashed + (ruled.honest > 0),
             text_intact=row.text_intact or ruled.refunded,
+            all_withdrew=ruled.left.all_withdrew,
+            withdrawn=ruled.left.honest,
         )
+
+    def leave(self, folder: Path, keys: Iterable[bytes], crooked: Iterable[bytes]) -> Left:
+        """The auditors too."""
+        return super().leave(folder, [*keys, *AUDITORS], crooked)
+
+    def paid(self, row: Row, scene: Scene, played: Played) -> Row:
+        """The row of a scene that neither court nor panel has seen: what was signed is settled, and
+        everybody leaves with it."""
+        with self.anvil.rolled_back():
+            left = _Judging(self, scene, played, 0, False).pay()
+        if left is None:
+            return row  # nothing was signed that the chain would take
+        return replace(row, all_withdrew=left.all_withdrew, withdrawn=left.honest)
 
 
 class _Judging:
@@ -294,15 +311,21 @@ class _Judging:
         self.hall = Hall(room.contracts, room.anvil, folder)
         self.accuser = KEYS[1]
 
-    def rule(self) -> Ruled:
-        hall, played, chain = self.hall, self.played, self.room.contracts
+    def _staked(self) -> dict[str, Role]:
+        """Everybody but the client stakes."""
+        played = self.played
         seats = {
             name: Role.DRAFTER if "drafter" in name else Role.VERIFIER
             for name in played.nodes
             if name != "client"
         }
         for name, role in seats.items():
-            hall.fund(name, played.nodes[name].key, role)
+            self.hall.fund(name, played.nodes[name].key, role)
+        return seats
+
+    def rule(self) -> Ruled:
+        played, chain = self.played, self.room.contracts
+        seats = self._staked()
         since, owed, result = chain.rpc.head().number, 0, Result.NONE
         for run in played.reruns:
             places = list(self._places(run))
@@ -331,7 +354,27 @@ class _Judging:
             honest=sum(lost.values()) + auditors,
             result=result,
             refunded=0 < owed <= refund,
+            left=self._leave(),
         )
+
+    def _leave(self) -> Left:
+        nodes, crooked = self.played.nodes, self.scene.crooked
+        keys = [node.key for node in nodes.values()]
+        liars = [nodes[seat].address for seat in crooked if seat in nodes]
+        liars += [address_of_key(key) for key in self.liars]
+        return self.room.leave(self.hall.folder, keys, liars)
+
+    def pay(self) -> Left | None:
+        """Settles the newest voucher of every lane, and lets everybody leave."""
+        self._staked()
+        newest = {
+            run.served.terms.order.lane.id: run
+            for run in self.played.reruns
+            if run.batch is not None and run.served.payment.client
+        }
+        for run in newest.values():
+            self._settled(run)
+        return self._leave() if newest else None
 
     def _places(self, run: Rerun) -> Iterator[Place]:
         if self.fault == WRONG_DRAFT:
@@ -365,6 +408,11 @@ class _Judging:
         )
         hall.reserve(lane, client.key)
         verifier = next(n for n in self.played.nodes.values() if n.address == lane.verifier)
+        if not payment.drafter:
+            # V is paid alone after notice: else it could empty a reserve past D.
+            escrow = self.room.contracts.escrow
+            hall.send(verifier.key, escrow.notice_solo(lane))
+            self.room.anvil.warp(escrow.parameters().thaw_period + 1)
         hall.settle(signed, verifier.key)
         return batch
 

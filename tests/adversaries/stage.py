@@ -69,6 +69,9 @@ class Row:
         text_intact: what the client kept is the target's own text, or a panel has given it back
             what it paid for every round that is not.
         honest_slashed: honest parties that anything was proven against, or taken from.
+        all_withdrew: at the end everybody took out all that was his, and the books came out even
+            (`leaving`); None where no chain was there.
+        withdrawn: token units that honest parties took out.
     """
 
     adversary: str
@@ -82,6 +85,8 @@ class Row:
     victim_recovered: int
     text_intact: bool
     honest_slashed: int
+    all_withdrew: bool | None = None
+    withdrawn: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

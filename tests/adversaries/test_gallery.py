@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import cast_drafters as drafters
 import pytest
@@ -57,6 +58,7 @@ def test_the_court_slashes_half_for_each_proof_and_spares_the_others(tmp_path: P
             assert ruled.slashed >= STAKE // 2
             assert ruled.slashed == STAKE - STAKE // 2 ** len(played.proofs)
             assert ruled.honest_slashed == 0
+            assert ruled.all_withdrew, "everybody honest leaves with all that is his"
 
 
 # One of each kind of second run; the others come before the panel in scripts/gallery.py --court.
@@ -80,6 +82,7 @@ def test_panels_and_juries_slash_the_guilty_alone_and_give_victims_what_they_pai
             assert row.victim_recovered > 0
             assert row.text_intact, "or the client has its money back"
             assert row.honest_slashed == 0
+            assert row.all_withdrew, row
         for plea in PLEAS:
             row = pleaded(room, plea)
             assert row.slashed >= STAKE // 2, row
@@ -90,10 +93,33 @@ def test_panels_and_juries_slash_the_guilty_alone_and_give_victims_what_they_pai
             assert (row.outcome == "slashed") == (row.slashed > 0), row
             assert row.outcome in ("slashed", "refused", "unprofitable"), row
             assert row.honest_slashed == 0, row
+            assert row.all_withdrew, row
         # What the panel would make of a target that says what it should.
         scene, judge = SCENES[NAMES.index("flooding")]
         row, played = show(scene, judge)
         assert room.judged(row, scene, played).slashed == 0
+        # Who stays with something in the contracts is seen.
+        with room.anvil.rolled_back():
+            assert not _leaving_without(room, played).all_withdrew
+
+
+def _leaving_without(room: Any, played: Any) -> Any:
+    """Everybody leaves, and one verifier forgets its stake."""
+    from leaving import Leaving
+    from panelroom import AUDITORS, Hall
+
+    from settlement.chain.contracts import Role
+
+    hall = Hall(room.contracts, room.anvil, room.folder / "forgetful")
+    verifier = played.nodes["verifier"]
+    hall.fund("verifier", verifier.key, Role.VERIFIER)
+
+    class Forgetful(Leaving):
+        def send(self, call: Any, who: bytes = AUDITORS[0]) -> bool:
+            return who == verifier.key or super().send(call, who)
+
+    keys = [*(node.key for node in played.nodes.values()), *AUDITORS]
+    return Forgetful(room.contracts, room.anvil, hall.folder, keys)({verifier.address})
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ def tried(room: PanelRoom, scene: Scene, judge: Judge, seed: int = 5) -> Row:
     if played.proofs:
         row = room.ruled(row, scene, played)
     if row.caught and (scene, judge) in BEFORE_A_PANEL:
-        row = room.judged(row, scene, played)
-    return row
+        return room.judged(row, scene, played)
+    return row if played.proofs else room.paid(row, scene, played)
 
 
 def pleaded(room: PanelRoom, plea: Plea, seed: int = 5) -> Row:
