@@ -1,15 +1,20 @@
 """One inference worker per device: torch runs in one thread at a time, the event loop never waits.
 
-Requests that come while a pass is running are verified together in the next one: whoever gets the
-device first takes along everyone who waits. There is no background task to start or stop. Prompts
-are run piece by piece in the same passes. Sessions that wait for drafts share a draft model's
-passes in the same way.
+Requests that come while a pass is running are verified together in the next one. A task of its own
+runs passes as long as somebody waits for one; there is nothing to start or stop. Prompts are run
+piece by piece in the same passes. Sessions that wait for drafts share a draft model's passes in the
+same way.
+
+A request may be named before the pass in front of it is over (`foresee`). If nobody else waits, the
+thread goes on to it by itself: between two passes lies no turn of the event loop.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
@@ -33,9 +38,11 @@ class WorkerBusy(RuntimeError):
 
 class _Ticket:
     """One waiting request: a window to verify, drafts, or (None) a piece of a session's prompt.
-    `taken` once it is part of a pass, which cannot be undone. `result` is raised if it can be."""
+    `taken` once it is part of a pass, which cannot be undone, or withdrawn. `result` is raised if
+    it can be."""
 
-    def __init__(self, session: Any, request: VerifyRequest | Want | None) -> None:
+    def __init__(self, owner: Any, session: Any, request: VerifyRequest | Want | None) -> None:
+        self.owner = owner  # the verifier that is asked, or _DRAFTS
         self.session = session
         self.request = request
         self.taken = False
@@ -77,7 +84,12 @@ class InferenceWorker:
         self.prefill_rows = prefill_rows
         self._device = trio.CapacityLimiter(1)
         self._thread = trio.CapacityLimiter(1)
-        self._waiting: list[tuple[object, _Ticket]] = []
+        self._waiting: list[_Ticket] = []
+        self._driving = False
+        # By id of the session: requests named ahead, and the sessions that are in the pass running.
+        self._foreseen: dict[int, list[_Ticket]] = {}
+        self._running: set[int] = set()
+        self._lock = threading.Lock()  # around `taken`, which the worker's thread sets as well
         #: passes run, and sessions that had a window in them
         self.passes = self.pass_sessions = 0
         #: times that drafts were made, and sessions for which
@@ -96,7 +108,7 @@ class InferenceWorker:
         Raises:
             WorkerBusy: too many wait already. Otherwise what `function` raises.
         """
-        if self._device.statistics().tasks_waiting >= self.max_waiting:
+        if len(self._waiting) + self._device.statistics().tasks_waiting >= self.max_waiting:
             raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
         return await self.finish(function, *args, **kwargs)
 
@@ -123,7 +135,7 @@ class InferenceWorker:
         session = await self.call(verifier.admit, *args, **kwargs)
         try:
             while session.prefilling > min(last, self.prefill_rows):
-                await self._verified(verifier, _Ticket(session, None))
+                await self._queued(_Ticket(verifier, session, None))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.finish(verifier.close, session)
@@ -142,9 +154,42 @@ class InferenceWorker:
         Raises:
             WorkerBusy: too many wait already. Otherwise as `Verifier.verify`.
         """
-        outcome = await self._verified(verifier, _Ticket(session, request))
+        named = self._foreseen.get(id(session), ())
+        ticket = next((t for t in named if t.request == request), None)
+        if ticket is None:
+            if any(t.request.draft.base <= request.draft.base for t in named):
+                self.forget(session)
+            outcome = await self._queued(_Ticket(verifier, session, request))
+        else:
+            try:
+                outcome = await self._done(ticket)
+            finally:
+                self._strike(ticket)
         assert isinstance(outcome, VerifyOutcome)
         return outcome
+
+    def foresee(self, verifier: Verifier, session: TargetSession, request: VerifyRequest) -> None:
+        """Says that `verify` will be called with this request after those before it, so that its
+        pass may begin as soon as the session's pass under way is over, or now. The session moves
+        on by it whether it is then asked for or not."""
+        ticket = _Ticket(verifier, session, request)
+        self._foreseen.setdefault(id(session), []).append(ticket)
+        if id(session) not in self._running and session.position == request.draft.base:
+            self._enqueue(ticket)
+
+    def forget(self, session: object) -> None:
+        """Withdraws what was foreseen of the session, but for passes that have begun."""
+        for ticket in self._foreseen.pop(id(session), ()):
+            if self._take(ticket) and ticket in self._waiting:
+                self._waiting.remove(ticket)
+
+    def _strike(self, ticket: _Ticket) -> None:
+        """What was foreseen has come true, or never will."""
+        named = self._foreseen.get(id(ticket.session), [])
+        if ticket in named:
+            named.remove(ticket)
+        if not named:
+            self._foreseen.pop(id(ticket.session), None)
 
     async def propose(self, session: DraftSession, k: int, coin: DraftCoin | None = None) -> Draft:
         """`DraftSession.propose`, sharing passes with other sessions that wait for drafts.
@@ -154,34 +199,34 @@ class InferenceWorker:
         Raises:
             WorkerBusy: too many wait already. Otherwise as `DraftSession.propose`.
         """
-        ticket = _Ticket(session, Want(session, k, coin))
-        draft = await self._queued(_DRAFTS, ticket, lambda: self._run_drafts(ticket))
+        draft = await self._queued(_Ticket(_DRAFTS, session, Want(session, k, coin)))
         assert isinstance(draft, Draft)
         return draft
 
     async def draft_ahead(self, session: DraftSession, n: int) -> int:
         """`DraftSession.draft_ahead`, as `propose`."""
-        ticket = _Ticket(session, Want(session, n, ahead=True))
-        return int(await self._queued(_DRAFTS, ticket, lambda: self._run_drafts(ticket)))
+        return int(await self._queued(_Ticket(_DRAFTS, session, Want(session, n, ahead=True))))
 
-    async def _verified(self, verifier: Verifier, ticket: _Ticket) -> Any:
-        return await self._queued(verifier, ticket, lambda: self._run_pass(verifier, ticket))
-
-    async def _queued(
-        self, owner: object, ticket: _Ticket, run: Callable[[], Awaitable[None]]
-    ) -> Any:
-        """Wait for a pass that takes the ticket, or `run` one; its result."""
+    async def _queued(self, ticket: _Ticket) -> Any:
+        """The ticket's result, once a pass has taken it."""
         if len(self._waiting) >= self.max_waiting:
             raise WorkerBusy(f"{self.max_waiting} requests wait for this device")
-        entry = (owner, ticket)
-        self._waiting.append(entry)
+        self._enqueue(ticket)
+        return await self._done(ticket)
+
+    def _enqueue(self, ticket: _Ticket) -> None:
+        self._waiting.append(ticket)
+        if not self._driving:
+            self._driving = True
+            trio.lowlevel.spawn_system_task(self._drive)
+
+    async def _done(self, ticket: _Ticket) -> Any:
         try:
-            async with self._device:
-                if not ticket.taken:
-                    await run()
+            await ticket.done.wait()
         except trio.Cancelled:
-            if not ticket.taken:
-                self._waiting.remove(entry)
+            if self._take(ticket):
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
                 raise
             with trio.CancelScope(shield=True):
                 await ticket.done.wait()
@@ -189,14 +234,38 @@ class InferenceWorker:
             raise ticket.result
         return ticket.result
 
-    async def _run_pass(self, verifier: Verifier, leader: _Ticket) -> None:
-        """Take the leader and who else fits, verify, and hand out the results."""
+    def _take(self, ticket: _Ticket) -> bool:
+        """Whether nobody has taken it before."""
+        with self._lock:
+            if ticket.taken:
+                return False
+            ticket.taken = True
+            return True
+
+    async def _drive(self) -> None:
+        """Runs passes as long as somebody waits for one. Never raises: what goes wrong in a pass is
+        for those who asked for it."""
+        try:
+            while self._waiting:
+                async with self._device:
+                    if not self._waiting:  # withdrawn meanwhile
+                        break
+                    leader = self._waiting[0]
+                    if leader.owner is _DRAFTS:
+                        await self._run_drafts()
+                    else:
+                        await self._run_pass(leader.owner)
+        finally:
+            self._driving = False
+
+    async def _run_pass(self, verifier: Verifier) -> None:
+        """Take the first who waits and who else fits, verify, and hand out the results."""
         batch: list[_Ticket] = []
         pieces: list[_Ticket] = []
         sessions: set[int] = set()
-        mine = [leader, *(t for v, t in self._waiting if v is verifier and t is not leader)]
+        mine = [ticket for ticket in self._waiting if ticket.owner is verifier]
         windows = any(ticket.request is not None for ticket in mine)
-        room = self.prefill_rows if windows else PREFILL_CHUNK
+        room = rows = self.prefill_rows if windows else PREFILL_CHUNK
         for ticket in mine:
             if id(ticket.session) in sessions:
                 continue
@@ -209,35 +278,76 @@ class InferenceWorker:
                 continue
             sessions.add(id(ticket.session))
             ticket.taken = True
-        self._waiting = [(v, t) for v, t in self._waiting if not t.taken]
+        self._waiting = [ticket for ticket in self._waiting if not ticket.taken]
         work: list[Any] = [(t.session, t.request) for t in batch if t.request is not None]
         prefill = [ticket.session for ticket in pieces]
-        rows = self.prefill_rows if windows else PREFILL_CHUNK
+        tickets = [*batch, *pieces]
+        token = trio.lowlevel.current_trio_token()
+
+        def passes() -> list[VerifyOutcome | ValueError]:
+            nonlocal tickets
+            results = verifier.verify_batch(work, prefill, rows)
+            while (after := self._after(tickets, results)) is not None:
+                tell = partial(token.run_sync_soon, self._hand_out, tickets, results)
+                # By another thread: to wake the event loop is a system call, in which this one
+                # would lose Python's lock to it and begin the next pass a millisecond later.
+                trio.lowlevel.start_thread_soon(tell, lambda told: None, "verdict of a pass")
+                tickets = [after]
+                results = verifier.verify_batch([(after.session, after.request)])  # type: ignore[list-item]
+            return results
+
+        self._running = sessions
         results: list[VerifyOutcome | ValueError] | BaseException
         try:
             with trio.CancelScope(shield=True):
-                results = await self._in_thread(lambda: verifier.verify_batch(work, prefill, rows))
+                results = await self._in_thread(passes)
         except BaseException as error:  # out of memory, a device error: everyone here learns it
             results = error
+        self._running = set()
+        self._hand_out(tickets, results)
+        for key in sessions:
+            for named in tuple(self._foreseen.get(key, ())):
+                if named.taken or named in self._waiting:
+                    continue
+                if named.session.ended or named.session.closed:
+                    self.forget(named.session)
+                else:
+                    self._enqueue(named)
+
+    def _after(self, tickets: Sequence[_Ticket], results: Sequence[Any]) -> _Ticket | None:
+        """In the worker's thread: what to verify next without asking, if that holds up nobody."""
+        if len(tickets) != 1 or self._waiting or self._device.statistics().tasks_waiting:
+            return None
+        session = tickets[0].session
+        if session.ended or not results or not isinstance(results[0], VerifyOutcome):
+            return None
+        for named in tuple(self._foreseen.get(id(session), ())):
+            if not named.done.is_set() and self._take(named):
+                return named
+        return None
+
+    def _hand_out(self, tickets: Sequence[_Ticket], results: Sequence[Any] | BaseException) -> None:
+        """Results of one pass to those whose windows, and then pieces of prompts, were in it."""
         self.passes += 1
-        self.pass_sessions += len(batch)
-        for index, ticket in enumerate([*batch, *pieces]):
+        for index, ticket in enumerate(tickets):
             if isinstance(results, BaseException):
                 ticket.result = results
-            elif index < len(batch):
+            elif index < len(results):
                 ticket.result = results[index]
+            self.pass_sessions += ticket.request is not None
             ticket.done.set()
 
-    async def _run_drafts(self, leader: _Ticket) -> None:
-        """Draft for the leader and who else waits for drafts."""
+    async def _run_drafts(self) -> None:
+        """Draft for all who wait for drafts, as many as fit."""
         batch: list[_Ticket] = []
         sessions: set[int] = set()
-        for ticket in (leader, *(t for owner, t in self._waiting if owner is _DRAFTS)):
-            if id(ticket.session) not in sessions and len(batch) < self.max_batch:
+        for ticket in self._waiting:
+            fits = ticket.owner is _DRAFTS and len(batch) < self.max_batch
+            if fits and id(ticket.session) not in sessions:
                 sessions.add(id(ticket.session))
                 ticket.taken = True
                 batch.append(ticket)
-        self._waiting = [(v, t) for v, t in self._waiting if not t.taken]
+        self._waiting = [ticket for ticket in self._waiting if not ticket.taken]
         wants = [ticket.request for ticket in batch if isinstance(ticket.request, Want)]
         results: list[Draft | int | Exception] | BaseException
         try:

@@ -12,6 +12,7 @@ from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 from node.inference.worker import InferenceWorker
 from node.roles.convert import stop_rules
+from settlement.hashing import ZERO32
 from settlement.records import Order
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ class WorkerTarget:
     ) -> VerifyOutcome:
         return await self._worker.verify(self._verifier, handle, VerifyRequest(draft, chain_value))
 
+    def foresee(self, handle: TargetSession, draft: Draft) -> None:
+        self._worker.foresee(self._verifier, handle, VerifyRequest(draft, ZERO32))
+
     async def close(self, handle: TargetSession) -> None:
+        self._worker.forget(handle)
         await self._worker.finish(self._verifier.close, handle)
 
 

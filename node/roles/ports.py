@@ -89,6 +89,12 @@ class TargetEngine(Protocol):
         """One pass over the draft; the session moves on by what was emitted."""
         ...
 
+    def foresee(self, handle: Any, draft: Draft) -> None:
+        """The next draft that will be verified, an empty one, outside rejection mode: its pass may
+        begin as soon as the one under way is over, or now. Where the session ends instead, a pass
+        has been run in vain."""
+        ...
+
     async def close(self, handle: Any) -> None: ...
 
 

@@ -75,15 +75,6 @@ class Drafted:
 
 
 @dataclass
-class Ahead:
-    """The pass of a round without drafts, begun while the round before it is being committed."""
-
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    done: trio.Event = field(default_factory=trio.Event)
-    result: VerifyOutcome | Exception | None = None
-
-
-@dataclass
 class Running:
     """A session on the verifier: where it stands, who listens, and the drafter's inbox."""
 
@@ -101,7 +92,7 @@ class Running:
     at_work: bool = True  # no more wanted of others
     entered: float = 0.0  # when this wait began; several, where one led to no round
     waited: float = 0.0  # seconds in all, the one that goes on apart
-    ahead: Ahead | None = None
+    foreseen: int = -1  # position of a round without drafts whose pass was begun ahead
     turned: float | None = None  # when the last pass was over (perf_counter), and how long
     held_up: float = 0.0  # others have held the session up since
     ended: bool = False
@@ -271,9 +262,6 @@ class VerifierRole(Party):
                 time("round", perf_counter() - started)
         finally:
             with trio.CancelScope(shield=True):
-                if running.ahead is not None:
-                    running.ahead.scope.cancel()
-                    await running.ahead.done.wait()
                 await self.engine.close(handle)
 
     def _run_out(self, live: Live) -> tuple[No, str]:
@@ -411,8 +399,11 @@ class VerifierRole(Party):
         state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
         at = perf_counter()
+        if frame is None:
+            self._foresee(running, handle, state.position + 1)
         try:
-            outcome = await self._outcome(running, handle, frame, value)
+            draft = convert.engine_draft(frame, state.position)
+            outcome = await self.engine.verify(handle, draft, value)
         except ProposalError as error:
             # Well signed, but no draft: a token outside the vocabulary, say.
             self.node.metrics.count("refused_drafts")
@@ -424,50 +415,29 @@ class VerifierRole(Party):
         next_k = 0
         if outcome.stop is None:
             position = state.position + len(outcome.emitted)
-            next_k = self._next_k(running, position)
-            if next_k == 0 and not running.values:
-                await self._begin_pass(running, handle, position)
+            if running.foreseen != position:
+                next_k = self._next_k(running, position)
+                if self._foresee(running, handle, position):
+                    # What follows holds Python's lock, and a pass still on its way to the worker's
+                    # thread would wait for it. The round that is made already is committed anyway.
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(HEAD_START)
         running.rounds.append(self._commit(running, frame, outcome, value, next_k))
         self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
         running.notify()
 
-    async def _outcome(
-        self, running: Running, handle: object, frame: DraftFrame | None, value: bytes
-    ) -> VerifyOutcome:
-        """What the target says to the window; it may have been asked already."""
-        ahead = running.ahead
-        if ahead is None:
-            draft = convert.engine_draft(frame, running.live.state.position)
-            return await self.engine.verify(handle, draft, value)
-        await ahead.done.wait()
-        running.ahead = None
-        if isinstance(ahead.result, Exception):
-            raise ahead.result
-        assert ahead.result is not None
-        return ahead.result
-
-    async def _begin_pass(self, running: Running, handle: object, position: int) -> None:
-        """Begins the pass of the next round, for which no draft is asked, while this one is not yet
-        signed and journalled. Nobody sees of it before its own commit; a session that ends first,
-        or is not paid for, has cost one pass in vain."""
-        assert self._nursery is not None
-        running.ahead = Ahead()
-        self._nursery.start_soon(self._pass_ahead, running.ahead, handle, position)
-        # What follows holds Python's lock, and a pass still on its way to the worker's thread would
-        # wait for it. The round that is made already is committed all the same.
-        with trio.CancelScope(shield=True):
-            await trio.sleep(HEAD_START)
-
-    async def _pass_ahead(self, ahead: Ahead, handle: object, position: int) -> None:
-        try:
-            with ahead.scope:
-                draft = convert.engine_draft(None, position)
-                ahead.result = await self.engine.verify(handle, draft, ZERO32)
-        except Exception as error:  # whoever wants the outcome gets it instead
-            ahead.result = error
-        finally:
-            ahead.done.set()
+    def _foresee(self, running: Running, handle: object, position: int) -> bool:
+        """Where no draft will be asked for the round at `position`, lets its pass begin as soon as
+        the one under way is over: the round before is not yet signed and journalled then. Nobody
+        sees of it before its own commit; a session that ends first, or is not paid for, has cost
+        one pass in vain."""
+        order = running.live.terms.order
+        if running.values or position >= order.max_tokens or self._next_k(running, position):
+            return False
+        running.foreseen = position
+        self.engine.foresee(handle, convert.engine_draft(None, position))
+        return True
 
     def _besides(self, running: Running, now: float, outcome: VerifyOutcome) -> float | None:
         """What the round took beside its pass, unless a client held it up: signing, keeping,

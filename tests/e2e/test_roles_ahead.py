@@ -22,7 +22,8 @@ TOKENS = 6
 
 @dataclass
 class Noted:
-    """What the verifier did, in order: ("pass", base) as one begins, ("commit", number), close."""
+    """What the verifier did, in order: ("pass", base) as one is begun, ahead or not, ("commit",
+    number), ("close", 0)."""
 
     events: list[tuple[str, int]] = field(default_factory=list)
     commits: int = 0
@@ -35,10 +36,11 @@ class Noted:
 
     def watch(self, role: VerifierRole, hang_at: int = -1) -> None:
         engine = role.engine
-        verify, close = engine.verify, engine.close
+        verify, foresee, close = engine.verify, engine.foresee, engine.close
 
         async def noted(handle: Any, draft: Any, value: bytes) -> Any:
-            self.events.append(("pass", draft.base))
+            if ("pass", draft.base) not in self.events:
+                self.events.append(("pass", draft.base))
             if draft.base == hang_at:
                 try:
                     await trio.sleep_forever()
@@ -46,11 +48,19 @@ class Noted:
                     self.events.append(("given up", draft.base))
             return await verify(handle, draft, value)
 
+        def foreseen(handle: Any, draft: Any) -> None:
+            self.events.append(("pass", draft.base))
+            foresee(handle, draft)
+
         async def closing(handle: Any) -> None:
             self.events.append(("close", 0))
             await close(handle)
 
-        engine.verify, engine.close = noted, closing  # type: ignore[method-assign]
+        engine.verify, engine.foresee, engine.close = (  # type: ignore[method-assign]
+            noted,
+            foreseen,
+            closing,
+        )
 
 
 async def serve(
@@ -97,7 +107,7 @@ def test_without_drafts_a_pass_begins_before_the_round_before_it_is_committed() 
     for number in range(TOKENS - 1):
         assert at["pass", number + 1] < at["commit", number]
         assert at["commit", number] < at["commit", number + 1]
-        # One round ahead and no more.
+        # Named while the pass before it runs, and no earlier.
         assert number + 2 >= TOKENS or at["commit", number] < at["pass", number + 2]
 
 
@@ -113,7 +123,7 @@ def test_with_drafts_a_pass_waits_for_them() -> None:
         assert (noted.events[place + 1][0] == "pass") is drafted
 
 
-def test_a_session_that_ends_gives_up_the_pass_before_its_memory_goes() -> None:
+def test_a_session_that_ends_gives_up_its_pass_before_its_memory_goes() -> None:
     arena, noted = Arena(seed=13), Noted()
     plan = arena.plan(max_tokens=TOKENS, stop_ids=(), first_k=0)
     assert run_deterministically(13, serve, arena, plan, 0, noted, 3) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -230,3 +231,126 @@ async def test_a_prompts_end_may_run_with_the_first_window():
     # No more of it than others would be held up by.
     long = await worker.open(verifier, b"b", text * 4, COUPLED, StopRules(4), seed=seed(1), last=64)
     assert long.prefilling <= worker.prefill_rows
+
+
+def plainly(model, i, tokens):
+    return decode_plain(model, [1, i], COUPLED, StopRules(tokens), seed=seed(i)).tokens
+
+
+async def foreseeing(worker, gate, session):
+    """A session without drafts, each request named while the one before it is in its pass."""
+    out, turns = [], []
+    while not session.ended or len(out) < session.stops.max_tokens:
+        base = len(out)
+        if base + 1 < session.stops.max_tokens:
+            worker.foresee(gate, session, VerifyRequest(Draft(base + 1)))
+        out += (await worker.verify(gate, session, VerifyRequest(Draft(base)))).emitted
+        turns.append(session.position)
+    return out, turns
+
+
+async def test_what_is_foreseen_runs_without_a_turn_of_the_event_loop():
+    model = TableModel(8, 1)
+    gate, worker = Gate(Verifier(model)), InferenceWorker()
+    (session,) = opened(gate, 1)
+    gate.released.clear()
+    got = []
+
+    async def ask():
+        got.append((await worker.verify(gate, session, VerifyRequest(Draft(0)))).emitted)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await entered(gate)
+        worker.foresee(gate, session, VerifyRequest(Draft(1)))
+        gate.released.set()
+        deadline = time.monotonic() + 10
+        while session.position < 2:  # the event loop stands still
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert gate.batches == [1, 1]
+    second = await worker.verify(gate, session, VerifyRequest(Draft(1)))
+    assert [*got[0], *second.emitted] == plainly(model, 0, 12)[:2]
+    assert gate.batches == [1, 1]  # it was over already
+    assert worker.passes == 2
+
+
+async def test_texts_are_the_same_foreseen_or_not_and_beside_others():
+    model = TableModel(8, 1)
+    gate, worker = Gate(Verifier(model)), InferenceWorker()
+    sessions = opened(gate, 3)
+    out = {}
+
+    async def run(i):
+        out[i], _ = await foreseeing(worker, gate, sessions[i])
+
+    async with trio.open_nursery() as nursery:
+        for i in range(3):
+            nursery.start_soon(run, i)
+    assert out == {i: plainly(model, i, 12) for i in range(3)}
+    assert max(gate.batches) > 1  # who waits is not passed by
+    assert worker.waiting == 0
+    assert not worker._foreseen
+
+
+async def test_what_is_foreseen_does_not_pass_by_those_who_wait():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    first, second = opened(gate, 2)
+    gate.released.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.verify, gate, first, VerifyRequest(Draft(0)))
+        await entered(gate)
+        worker.foresee(gate, first, VerifyRequest(Draft(1)))
+        nursery.start_soon(worker.verify, gate, second, VerifyRequest(Draft(0)))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        gate.released.set()
+        with trio.fail_after(10):
+            await worker.verify(gate, first, VerifyRequest(Draft(1)))
+    assert gate.batches == [1, 2]  # both in one pass
+
+
+async def test_what_is_foreseen_of_an_output_that_ends_or_closes_is_not_run():
+    gate, worker = Gate(Verifier(TableModel(8, 1))), InferenceWorker()
+    ends, closes = (
+        opened(gate, 1, tokens=1)[0],
+        gate.open(b"z", [1], COUPLED, StopRules(9), seed=seed(9)),
+    )
+    for session in (ends, closes):
+        gate.entered.clear()
+        gate.released.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.verify, gate, session, VerifyRequest(Draft(0)))
+            await entered(gate)
+            worker.foresee(gate, session, VerifyRequest(Draft(1)))
+            if session is closes:
+                worker.forget(session)
+            gate.released.set()
+        await worker.finish(gate.close, session)
+    assert gate.batches == [1, 1]
+    assert not worker._foreseen
+    assert worker.waiting == 0
+
+
+async def test_another_request_than_was_foreseen_stands():
+    model = TableModel(8, 1)
+    gate, worker = Gate(Verifier(model)), InferenceWorker()
+    (session,) = opened(gate, 1)
+    out = list((await worker.verify(gate, session, VerifyRequest(Draft(0)))).emitted)
+    async with worker._device:  # busy: nothing begins
+        worker.foresee(gate, session, VerifyRequest(Draft(1)))
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        async with trio.open_nursery() as nursery:
+            right = plainly(model, 0, 12)[1]
+
+            async def ask():
+                request = VerifyRequest(Draft(1, (right,)))
+                out.extend((await worker.verify(gate, session, request)).emitted)
+
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            worker._device.release()
+            while len(out) < 3:
+                await trio.sleep(0.001)
+            await worker._device.acquire()
+    assert out == plainly(model, 0, 12)[:3]
+    assert not worker._foreseen
