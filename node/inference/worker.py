@@ -172,6 +172,8 @@ class InferenceWorker:
         """Says that `verify` will be called with this request after those before it, so that its
         pass may begin as soon as the session's pass under way is over, or now. The session moves
         on by it whether it is then asked for or not."""
+        if session.ended:  # by a pass whose outcome the caller has not seen yet
+            return
         ticket = _Ticket(verifier, session, request)
         self._foreseen.setdefault(id(session), []).append(ticket)
         if id(session) not in self._running and session.position == request.draft.base:

@@ -81,6 +81,8 @@ class InThread:
     def foresee(self, verifier: Verifier, session: Any, request: Any) -> None:
         """Runs the pass at once, or as soon as the session has come so far."""
         at = (id(session), request.draft.base)
+        if session.ended:
+            return
         if request.draft.base == session.position:
             self._over[at] = verifier.verify(session, request)
         else:
