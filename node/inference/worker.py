@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 # Rows of prompts in a pass that nobody else waits for (as `model.PREFILL_CHUNK`; no torch here).
 PREFILL_CHUNK: Final = 512
+
+#: Seconds from a pass's beginning until it needs Python's lock no more, about.
+HEAD_START: Final = 0.0005
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +52,14 @@ class _Ticket:
         self.taken = False
         self.done = trio.Event()
         self.result: Any = None
+
+
+def _tell(token: trio.lowlevel.TrioToken, function: Callable[..., None], *args: Any) -> None:
+    """Has the event loop run `function`, from a thread of its own and not at once: to wake the loop
+    is a system call, in which the worker's thread would lose Python's lock to it, and until its
+    next pass is in the kernel it needs that lock."""
+    time.sleep(HEAD_START)
+    token.run_sync_soon(function, *args)
 
 
 # Stands for the verifier among those who wait for drafts.
@@ -290,10 +302,8 @@ class InferenceWorker:
             nonlocal tickets
             results = verifier.verify_batch(work, prefill, rows)
             while (after := self._after(tickets, results)) is not None:
-                tell = partial(token.run_sync_soon, self._hand_out, tickets, results)
-                # By another thread: to wake the event loop is a system call, in which this one
-                # would lose Python's lock to it and begin the next pass a millisecond later.
-                trio.lowlevel.start_thread_soon(tell, lambda told: None, "verdict of a pass")
+                tell = partial(_tell, token, self._hand_out, tickets, results)
+                trio.lowlevel.start_thread_soon(tell, lambda told: None, "outcome of a pass")
                 tickets = [after]
                 results = verifier.verify_batch([(after.session, after.request)])  # type: ignore[list-item]
             return results

@@ -20,6 +20,7 @@ import trio
 
 from node.inference import window
 from node.inference.proposal import ProposalError, VerifyOutcome
+from node.inference.worker import HEAD_START
 from node.journal import StoredRound
 from node.network import exchange
 from node.network.errors import NetworkError, Refused
@@ -51,7 +52,6 @@ from settlement.hashing import ZERO32
 from settlement.records import Lane, Mode, Order
 
 MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
-HEAD_START: Final = 0.0005  # seconds, until a pass begun needs Python's lock no more
 
 
 class WindowPolicy(Protocol):
