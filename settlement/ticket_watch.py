@@ -95,10 +95,11 @@ class TicketWatch:
         entered: set[bytes] = set()
         concerned: list[TicketView] = []
         for view in found.tickets.values():
-            leads = view.by in mine
-            if not leads and not mine & set(found.juries[view.jury].members):
+            leads, jury = view.by in mine, found.juries[view.jury]
+            if leads or mine & set(jury.members):
+                concerned.append(view)
+            elif jury.seated or not _has_seat(found, mine, view.model):
                 continue
-            concerned.append(view)
             ticket = None
             if leads:
                 text = self._text(contracts, view)
@@ -246,8 +247,7 @@ class _Step:
         view, jury, now = self.view, self.jury, self.now
         if view.stage == AuditStage.SEALED:
             if not jury.seated and now.time <= jury.summoned.seat_until:
-                if ticket is not None:
-                    self._seat(plan)
+                self._seat(plan)
             elif now.time > self.open_until:
                 self._do(plan, "lapse", self.open_until, Action.CONCLUDE)
             elif jury.is_closed(now.time) and self._leads:
@@ -265,8 +265,12 @@ class _Step:
                 self._do(plan, "conclude", now.time - self._patience, Action.CONCLUDE)
 
     def _seat(self, plan: Plan) -> None:
+        """Who has entered it may be away, or wait for a draw that it likes better."""
         juries, jury = self.contracts.juries, self.jury
-        if self.now.block <= jury.target or juries.jury_of(jury.id).stage != JuryStage.SUMMONED:
+        since = jury.summoned.seat_until - self.view.seat_span
+        if self.now.block <= jury.target or self.now.time < since + self._patience:
+            return
+        if juries.jury_of(jury.id).stage != JuryStage.SUMMONED:
             return
         intent, until = f"jury-seat:{jury.id}:{jury.target}", jury.summoned.seat_until
         plan.duties.append(Duty(Action.SEAT, self.about, intent, juries.seat(jury.id), until))
@@ -345,6 +349,11 @@ class _Step:
         call = getattr(audits, function)(view.id)
         intent = f"audit-{function}:{view.id}:{view.since[:6].hex()}:{int(view.stage)}"
         plan.duties.append(Duty(action, self.about, intent, call))
+
+
+def _has_seat(found: PanelStanding, mine: frozenset[bytes], model: bytes) -> bool:
+    """Whether a key of `mine` may be drawn for the model."""
+    return any(found.seats.get((model, who), (0, 0))[0] for who in mine)
 
 
 def _measure(contracts: Contracts, view: TicketView) -> panels.Measure:

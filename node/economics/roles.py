@@ -165,11 +165,14 @@ class AuditCost:
 
     Attributes:
         chance: of a draw.
+        audits: of whole sessions, by the auditors that nodes draw.
+        tickets: of drawn tokens on chain: prompt and half of the text each, on an average.
         panels: the panel's and the appeal's re-runs, as if every drawn lane had a case.
     """
 
     chance: float
     audits: float
+    tickets: float
     panels: float
     batch_tokens: int
     lane_cost: float
@@ -177,7 +180,7 @@ class AuditCost:
 
     @property
     def share(self) -> float:
-        return self.audits + self.panels
+        return self.audits + self.tickets + self.panels
 
 
 def audit_cost(table: Table, honest: Sessions, cases: float = 0.0) -> AuditCost:
@@ -193,10 +196,12 @@ def audit_cost(table: Table, honest: Sessions, cases: float = 0.0) -> AuditCost:
     chance = lane_chance(terms, table.stakes, asked)
     session = costs.prefill(market.prompt + market.length)
     audit = min(terms.draw.samples, market.sessions) * session
+    ticket = terms.draw.samples * costs.prefill(market.prompt + market.length / 2)
     juries = (terms.panel_size + terms.appeal_size) * session
     return AuditCost(
         chance,
         chance * terms.auditors * audit / lane,
+        chance * terms.auditors * ticket / lane,
         chance * cases * juries / lane,
         market.batch_tokens,
         lane,

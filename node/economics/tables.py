@@ -215,8 +215,9 @@ def _others(found: Study) -> Iterator[str]:
     spent = found.audit
     yield (
         f"audits cost {spent.share:.2%} of what the lane's inference costs both payees "
-        f"(batch of {spent.batch_tokens:,} tokens, a draw with chance {spent.chance:.2%}, "
-        f"{found.options.terms.auditors} auditors)"
+        f"({spent.audits:.2%} by messages, {spent.tickets:.2%} on chain, panels "
+        f"{spent.panels:.2%}; batch of {spent.batch_tokens:,} tokens, a draw with chance "
+        f"{spent.chance:.2%}, {found.options.terms.auditors} auditors each)"
     )
 
 

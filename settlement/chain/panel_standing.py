@@ -284,6 +284,11 @@ class TicketView:
         return int(self.terms[_TICKET_SPANS][1])
 
     @property
+    def seat_span(self) -> int:
+        """Seconds to have the jury seated."""
+        return int(self.terms[_TICKET_SPANS][0])
+
+    @property
     def open_span(self) -> int:
         """Seconds that its holder has to open the ticket, once that time is over."""
         return int(self.terms[_TICKET_SPANS][2])
