@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from settlement.chain.contracts import Contracts
 
 NGRAM = "ngram"
+#: Seconds that a window costs beside its drafting and its way, about: it and the verdict before it
+#: are signed, kept, packed and checked at both ends. Believed until a verifier has its own figures.
+EXCHANGE = 0.003
 T = TypeVar("T")
 
 
@@ -67,6 +70,7 @@ async def serve_verifier(
     node: Node, config: NodeConfig, contracts: Contracts, nursery: trio.Nursery
 ) -> Served:
     """Loads the target and starts the verifier role."""
+    from node.inference import choice
     from node.inference.calibrate import pass_seconds
     from node.inference.loading import load_model
     from node.inference.params import SamplingParams
@@ -80,6 +84,7 @@ async def serve_verifier(
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     folder = await trio.to_thread.run_sync(folder_of, config, config.model.target)
     model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
+    await worker.call(choice.library)  # compiled in a thread, where it was not before
     limits = config.limit
     context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
     verifier = Verifier(
@@ -110,8 +115,9 @@ async def serve_verifier(
     def window(order: Order) -> WindowControl:
         key = (order.drafter, order.draft_model, order.mode, order.temperature)
         most = min(order.max_window, limits.max_window)
+        way = EXCHANGE + (node.transport.round_trip(order.drafter) or 0.0)
         # A drafter that nobody knows is between lookups (.1 to .3) and a good model (.6 to .8).
-        return windows.control(key, most, overlap=True, prior=(0.5, 4.0))
+        return windows.control(key, most, overlap=True, prior=(0.4, 4.0), exchange=way)
 
     role = VerifierRole(
         node,
@@ -160,6 +166,7 @@ async def serve_drafter(
         draft_id = ZERO32
         drafter = LookupDrafter()
     else:
+        from node.inference import choice
         from node.inference.loading import load_model
         from node.inference.mixed_drafter import MixedDrafter
 
@@ -168,6 +175,7 @@ async def serve_drafter(
         model = await worker.call(load_model, folder, dtype, config.model.device)
         draft_tokens = await trio.to_thread.run_sync(Tokenizer.load, folder)
         require_same_tokens(draft_tokens, tokenizer, model.vocab_size)
+        await worker.call(choice.library)
         drafter = MixedDrafter(model)
         of_draft = partial(manifest_of, folder, dtype, cache_dir=config.model.cache_dir)
         draft_id = (await trio.to_thread.run_sync(of_draft)).model_id

@@ -23,6 +23,9 @@ _STALE_WEIGHT = 4.0
 # as long as it still might.
 _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
+# Share of a text's time that learning whether drafts pay may cost in one session; what is then not
+# known yet is learnt in later ones.
+_LEARNING_SHARE = 0.015
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
 _LEVEL_RATE = 0.2
 _SHAPE_RATE = 0.02
@@ -170,6 +173,8 @@ class Experience:
         rtt, rtt_alone: seconds of waiting in rounds with drafts, and in rounds without.
         asked: rounds for which drafts were asked.
         silence: share of those that came back empty.
+        opening: seconds by which a text's first drafts come later than others.
+        idle: rounds since drafts were last asked for.
     """
 
     accepts: float = 0.0
@@ -179,6 +184,8 @@ class Experience:
     rtt_alone: float | None = None
     asked: int = 0
     silence: float = 0.0
+    opening: float = 0.0
+    idle: int = 0
 
     @property
     def trials(self) -> float:
@@ -223,6 +230,7 @@ class WindowControl:
         forgetting: weight that a trial keeps per later trial; 0.98 looks back about 50 trials.
         costs: measured seconds of a pass per number of rows, from a calibration.
         draft_cost: seconds per drafted token, from a calibration.
+        exchange: seconds that a window is guessed to take on its way, until that is measured.
         bandwidth: bytes per second to the drafter; None leaves bytes out.
         overlap: the drafter drafts on while the verifier works (strict modes).
         cost: what passes cost, shared with other sessions on the device.
@@ -239,6 +247,7 @@ class WindowControl:
         forgetting: float = 0.98,
         costs: Mapping[int, float] | None = None,
         draft_cost: float | None = None,
+        exchange: float = 0.0,
         bandwidth: float | None = None,
         overlap: bool = False,
         cost: VerifyCost | None = None,
@@ -256,6 +265,7 @@ class WindowControl:
         self._accepts = 0.0
         self._rejects = 0.0
         self._draft_cost = draft_cost
+        self._exchange = exchange
         # Of rounds with drafts, and of rounds without, where the drafter need not be waited for.
         self._rtt: float | None = None
         self._rtt_alone: float | None = None
@@ -268,6 +278,9 @@ class WindowControl:
         self._alone_ago = _RETIME  # rounds since one row was timed
         self._drafted_rounds = 0
         self._tried = 0
+        self._tokens = 0
+        self._lost = 0.0  # seconds that drafts which did not pay have cost
+        self._first = True  # no drafts have been asked for in this session
         self._why = "first round"
         self._experience = known = experience or Experience()
         if known.asked:
@@ -281,6 +294,7 @@ class WindowControl:
                 self._cap = float(max(max_window, 1))  # what pays is known: no need to grow into it
             self._draft_cost = known.draft_cost if draft_cost is None else draft_cost
             self._rtt, self._rtt_alone = known.rtt, known.rtt_alone
+            self._idle = known.idle
 
     # ------------------------------------------------------------ estimates
 
@@ -307,7 +321,7 @@ class WindowControl:
         verify = self.cost.seconds(k + 1)
         if k == 0:
             return verify + (self._rtt_alone or 0.0)
-        exchange = self._rtt or 0.0
+        exchange = self._exchange if self._rtt is None else self._rtt
         if self._bandwidth:
             exchange += k * self._bytes_per_draft / self._bandwidth
         drafting = k * (self._draft_cost or 0.0)
@@ -321,7 +335,7 @@ class WindowControl:
         without a guess costs the exchange, and the round gives one token."""
         tokens, seconds = self.expected_tokens(k, alpha), self.expected_seconds(k)
         if k and self._silence:
-            empty = self.cost.seconds(1) + (self._rtt or 0.0)
+            empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
             tokens = (1 - self._silence) * tokens + self._silence
             seconds = (1 - self._silence) * seconds + self._silence * empty
         return tokens / seconds if seconds > 0 else 0.0
@@ -348,8 +362,10 @@ class WindowControl:
         best = self._fastest(limit, self.alpha)
         hope = self._fastest(limit, self.hopeful_alpha)
         if best == 0 and self._learning and hope:
-            self._why = "learning: too few drafts seen to give them up"
-            return min(int(self._cap), hope)
+            window = min(int(self._cap), hope)
+            if remaining is None or self._affordable(window, remaining):
+                self._why = "learning: too few drafts seen to give them up"
+                return window
         if best == 0:
             # As large as might pay, for a short probe tells little about a long window.
             probe = hope or min(2, limit)
@@ -368,6 +384,17 @@ class WindowControl:
         self._why = "fastest"
         return best
 
+    def _affordable(self, window: int, remaining: int) -> bool:
+        """Whether one more round that is believed not to pay stays within what a text of this
+        length may spend on learning."""
+        alone = self.rate(0)
+        if alone <= 0:
+            return True
+        return (
+            self._lost + self._loss(window, alone)
+            <= _LEARNING_SHARE * (self._tokens + remaining) / alone
+        )
+
     @property
     def _learning(self) -> bool:
         return self._tried < _FIRST_TRIALS and self._drafted_rounds < _FIRST_ROUNDS
@@ -377,8 +404,12 @@ class WindowControl:
         alone = self.rate(0)
         if alone <= 0:
             return 8
-        lost = self.expected_seconds(probe) - self.expected_tokens(probe) / alone
-        return max(8.0, 50 * lost * alone)
+        return max(8.0, 50 * self._loss(probe, alone) * alone)
+
+    def _loss(self, window: int, alone: float) -> float:
+        """Seconds that a window is expected to cost beyond the same tokens without drafts."""
+        opening = self._experience.opening if self._first else 0.0
+        return opening + self.expected_seconds(window) - self.expected_tokens(window) / alone
 
     def observe(self, done: Round) -> None:
         """Learn from a finished round."""
@@ -395,24 +426,33 @@ class WindowControl:
                 decay *= max(old, _STALE_WEIGHT / (self._accepts + self._rejects))
             self._accepts = decay * self._accepts + done.accepted
             self._rejects = decay * self._rejects + done.rejected
-        if done.drafted > 0:
+        asked = max(done.asked, done.drafts)
+        # Before its first drafts of a text a drafter runs the prompt: no measure of later ones.
+        timed = not (asked and self._first)
+        if done.drafted > 0 and timed:
             self._draft_cost = _blend(self._draft_cost, done.draft_seconds / done.drafted)
             known.draft_cost = self._draft_cost
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
         self._tried += trials
-        asked = max(done.asked, done.drafts)
+        self._tokens += done.accepted + 1
         if asked:
+            self._spend(done)
+            if self._first and self._rtt is not None:
+                late = done.draft_seconds + (done.network_seconds or 0.0) - self._rtt
+                late -= done.drafts * (self._draft_cost or 0.0)
+                known.opening = _blend(known.opening or None, max(late, 0.0))
+            self._first = False
             self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
-            self._idle = 0
+            self._idle = known.idle = 0
             self._drafted_rounds += 1
             known.asked, known.silence = self._drafted_rounds, self._silence
         if done.drafts == 0 and asked:
-            if done.network_seconds is not None:
+            if done.network_seconds is not None and timed:
                 self._rtt = known.rtt = _blend(self._rtt, done.network_seconds)
             return
         if done.drafts == 0:
-            self._idle += 1
+            self._idle = known.idle = self._idle + 1
             if done.network_seconds is not None:
                 self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
                 known.rtt_alone = self._rtt_alone
@@ -420,10 +460,17 @@ class WindowControl:
         self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
         if done.bytes:
             self._bytes_per_draft = _blend(self._bytes_per_draft or None, done.bytes / done.drafts)
-        if done.network_seconds is not None:
+        if done.network_seconds is not None and timed:
             sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
             self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0))
             known.rtt = self._rtt
+
+    def _spend(self, done: Round) -> None:
+        """Counts what a round with drafts that did not pay cost beyond the same tokens without."""
+        alone = self.rate(0)
+        if alone > 0:
+            took = done.draft_seconds + (done.verify_seconds or 0.0) + (done.network_seconds or 0.0)
+            self._lost += max(took - (done.accepted + 1) / alone, 0.0)
 
     def explain(self) -> dict[str, Any]:
         """What the choice rests on, for people: estimates, and expected tokens/s per window."""
@@ -443,10 +490,12 @@ class WindowControl:
 
 
 def _blend(old: float | None, new: float) -> float:
-    """Exponential average that starts at the first value and clips one-off spikes."""
+    """Exponential average that starts at the first value and clips one-off spikes. A smaller value
+    counts for more: what else runs can only make a time look longer."""
     if not math.isfinite(new) or old is None:
         return new if math.isfinite(new) else 0.0
-    return 0.8 * old + 0.2 * min(new, max(4 * old, 1e-6))
+    rate = 0.4 if new < old else 0.2
+    return (1 - rate) * old + rate * min(new, max(4 * old, 1e-6))
 
 
 class FixedWindow:
