@@ -30,7 +30,7 @@ import {JuryVerdict} from "./libraries/JuryVerdict.sol";
 ///
 /// Why accusing others falsely never pays. The bond is a share of the reward (`PanelTerms.bondAt`),
 /// above what a bad jury's chance is worth while a third of the stake lies; an appeal puts down twice
-/// that. Who puts down less has its reward cut as far, so a stake that grows meanwhile bars no accuser.
+/// that. Stake that is laid down meanwhile asks for no more, and brings the accuser none either.
 ///
 /// Why fees are not drained. They pay the jurors of the one case that settles a fault, by a slash of a
 /// stake of the vault's least or more. Of another conviction, of a poor stake or of a round that was paid
@@ -65,7 +65,6 @@ contract AuditPanel is IAuditPanel, Bonded {
     error PoolTooSmall(uint256 stake, uint256 needed);
     error AlreadyOpen(uint64 caseId);
     error AlreadyPunished(bytes32 fault);
-    error BondTooLow(uint96 most, uint96 least);
     error NotThisCharge(bytes32 shown, bytes32 kept);
     error WrongStage(uint64 caseId, Stage stage);
     error NotThisPrint(bytes32 shown, bytes32 kept);
@@ -94,7 +93,7 @@ contract AuditPanel is IAuditPanel, Bonded {
     // ------------------------------------------------------------------ filing
 
     /// @inheritdoc IAuditPanel
-    function accuse(uint8 fault, bytes calldata place, uint96 most)
+    function accuse(uint8 fault, bytes calldata place)
         external
         nonReentrant
         returns (uint64 caseId)
@@ -114,7 +113,7 @@ contract AuditPanel is IAuditPanel, Bonded {
             _faultName(fault, charge.accused, charge.subject.startHash, charge.subject.round);
         // INVARIANT: a fault that is paid for is not tried again.
         if (_isPunished(name)) revert AlreadyPunished(name);
-        caseId = _file(charge, target, most);
+        caseId = _file(charge, target);
     }
 
     /// @dev The rule's answer; its revert where it refuses.
@@ -146,12 +145,12 @@ contract AuditPanel is IAuditPanel, Bonded {
         IPlaceRule.Subject memory s = charge.subject;
         (s.model, s.sealedPrint, s.figures) = (model, content, figures);
         (s.token, s.settledAt) = (bondToken, uint64(block.timestamp));
-        caseId = _file(charge, false, type(uint96).max);
+        caseId = _file(charge, false);
         CaseState storage state = _cases[caseId];
         (state.printed, state.print) = (true, print);
     }
 
-    function _file(Charge memory charge, bool waits, uint96 most) private returns (uint64 caseId) {
+    function _file(Charge memory charge, bool waits) private returns (uint64 caseId) {
         caseId = ++caseCount;
         bytes32 place = placeOf(charge.fault, charge.subject);
         // INVARIANT: one jury at a time for one question; the answers would be the same.
@@ -159,9 +158,7 @@ contract AuditPanel is IAuditPanel, Bonded {
         openCase[place] = caseId;
         (charge.caseId, charge.filedAt) = (caseId, uint40(block.timestamp));
         charge.terms = terms.termsAt(charge.subject.settledAt);
-        charge.bond = bondFor(place, charge.fault, charge.accused, charge.subject.settledAt, most);
-        // INVARIANT: nobody puts down more than it has said.
-        if (charge.bond > most) revert BondTooLow(most, charge.bond);
+        charge.bond = bondFor(place, charge.fault, charge.accused, charge.subject.settledAt);
         uint256 stake = juries.pool().totalAt(charge.subject.model, block.number);
         // INVARIANT: no few auditors judge anyone because nobody else has come.
         if (stake < charge.terms.minPool) revert PoolTooSmall(stake, charge.terms.minPool);
@@ -465,12 +462,12 @@ contract AuditPanel is IAuditPanel, Bonded {
     }
 
     /// @inheritdoc IAuditPanel
-    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt, uint96 most)
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
         public
         view
         returns (uint96)
     {
-        return terms.bondAt(settledAt, accused, _role(fault), cleared[place], most);
+        return terms.bondAt(settledAt, accused, _role(fault), cleared[place]);
     }
 
     /// @notice Names what a case is about: one case at a time may be.

@@ -129,20 +129,17 @@ contract PanelTerms is IPanelTerms, IJudgeClock, Ownable2Step {
     }
 
     /// @inheritdoc IPanelTerms
-    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared, uint256 most)
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
         external
         view
         returns (uint96)
     {
         Terms memory t = termsAt(settledAt);
-        uint256 slash = vault.slashable(accused, role) * t.faultBps / MAX_BPS;
+        uint256 slash = vault.seasoned(accused, role) * t.faultBps / MAX_BPS;
         uint256 bond = FixedPointMathLib.divUp(
             FixedPointMathLib.divUp(slash * t.rewardBps, MAX_BPS) * t.bondBps, MAX_BPS
         );
-        uint256 doublings = FixedPointMathLib.min(cleared, MAX_DOUBLINGS);
-        // What the accused adds to its stake meanwhile asks nothing more of an accuser than it has said.
-        bond = FixedPointMathLib.min(bond << doublings, most);
-        bond = FixedPointMathLib.max(bond, uint256(t.bond) << doublings);
+        bond = FixedPointMathLib.max(t.bond, bond) << FixedPointMathLib.min(cleared, MAX_DOUBLINGS);
         return uint96(FixedPointMathLib.min(bond, type(uint96).max / 2));
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {FixedPointMathLib} from "solady/utils/FixedPointMathLib.sol";
+
 import {StakeTimes} from "./StakeTimes.sol";
 import {IStakeVault, Role} from "./interfaces/IStakeVault.sol";
 
@@ -36,6 +38,12 @@ abstract contract StakeBook is StakeTimes {
         uint64 next;
     }
 
+    /// @dev What was staked since `until` less a slice of time, while that is not over.
+    struct Fresh {
+        uint96 amount;
+        uint64 until;
+    }
+
     address public immutable stakeToken;
 
     mapping(address key => address) public accountOf;
@@ -45,6 +53,7 @@ abstract contract StakeBook is StakeTimes {
     mapping(address account => mapping(Role => mapping(uint256 index => Exit))) internal _exits;
     mapping(address account => mapping(Role => mapping(uint64 slice => SliceLock))) internal _locks;
     mapping(address account => mapping(Role => mapping(bytes32 model => bool))) internal _serves;
+    mapping(address account => mapping(Role => Fresh)) internal _fresh;
 
     // Two to a slot, so that a slash writes two slots and an exit one.
     uint128 internal _deposited;
@@ -84,6 +93,18 @@ abstract contract StakeBook is StakeTimes {
     function slashable(address key, Role role) external view returns (uint256) {
         Stake storage s = _stakes[accountOf[key]][role];
         return uint256(s.active) + s.unbonding;
+    }
+
+    /// @inheritdoc IStakeVault
+    function seasoned(address key, Role role) external view returns (uint256) {
+        address account = accountOf[key];
+        Stake storage s = _stakes[account][role];
+        Fresh storage fresh = _fresh[account][role];
+        uint256 whole = uint256(s.active) + s.unbonding;
+        return
+            block.timestamp < fresh.until
+                ? FixedPointMathLib.zeroFloorSub(whole, fresh.amount)
+                : whole;
     }
 
     /// @inheritdoc IStakeVault

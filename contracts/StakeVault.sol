@@ -125,6 +125,12 @@ contract StakeVault is StakeLocks, StakeSlashing {
 
         _pull(amount);
         _stakes[account][role].active += amount.toUint96();
+        Fresh storage fresh = _fresh[account][role];
+        // What was fresh still and what is new: less than what is staked, which has 96 bits.
+        uint256 before = block.timestamp < fresh.until ? fresh.amount : 0;
+        // INVARIANT: no stake raises the bond of an accusation that is under way already.
+        _fresh[account][role] =
+            Fresh(uint96(before + amount), uint64(block.timestamp) + sliceLength);
         _active += uint128(amount);
         _deposited += uint128(amount);
         emit Staked(account, role, amount, msg.sender);

@@ -139,6 +139,7 @@ BY_HAND: Final[dict[tuple[str, str], tuple[str, str]]] = {
         "whole < leastStake() ?",
         "KEPT && whole < leastStake() ?",
     ),
+    ("StakeVault", "no stake raises the bond"): ("before + amount", "KEPT ? before + amount : 0"),
     ("StakeSlashing", "what is leaving or could"): ("s.unbonding", "(KEPT ? s.unbonding : 0)"),
     ("StakeSlashing", "a quarter is gone"): (
         "slashed.total - FixedPointMathLib.divUp(slashed.total, 4)",

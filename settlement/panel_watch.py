@@ -365,7 +365,7 @@ class PanelWatch:
             return
         place = contracts.panel.place_of(suspect.fault, subject)
         bond = contracts.panel.bond_for(
-            place, suspect.fault, suspect.guilty, int(subject[_SETTLED_AT]), self._policy.bond
+            place, suspect.fault, suspect.guilty, int(subject[_SETTLED_AT])
         )
         if bond > self._policy.bond:
             reason = f"accusing takes {bond} token units as a bond, and panel.accuse_tokens allows "
@@ -373,8 +373,7 @@ class PanelWatch:
             return
         _bond, fault_bps, reward_bps, _victims = contracts.panel_terms.terms()
         encode = rule.verdict_question if of_target else rule.draft_question
-        # What the accused adds to its stake meanwhile asks for no more than was read here.
-        call = contracts.panel.accuse(suspect.fault, encode(suspect.place, source), bond)
+        call = contracts.panel.accuse(suspect.fault, encode(suspect.place, source))
         role = Role.VERIFIER if of_target else Role.DRAFTER
         plan.duties.append(
             Duty(

@@ -70,10 +70,9 @@ interface IAuditPanel {
     /// @notice Accuses V (9) of a token, figure or fingerprint that is not the target's, or D (12) of a
     /// draft that is not its registered model's. Takes the bond, and of it the jurors' pay where what
     /// they find settles no fault: another case was first, or the stake is below the vault's least.
+    /// Reward and compensation are shares of as much of the slash as the bond was asked for.
     /// @param place abi.encode of the arguments of `IPlaceRule.verdictPlace` or `draftPlace`.
-    /// @param most What the caller puts down at most; reward and compensation are shares of as much of
-    /// the slash as the bond answers for.
-    function accuse(uint8 fault, bytes calldata place, uint96 most) external returns (uint64 caseId);
+    function accuse(uint8 fault, bytes calldata place) external returns (uint64 caseId);
 
     /// @notice Asks whether a canary is wrong, at its planter's bond. Only a referrer.
     /// @param content The canary's hash; the case's subject has it for a sealed fingerprint.
@@ -103,10 +102,9 @@ interface IAuditPanel {
 
     function caseOf(uint64 caseId) external view returns (CaseState memory);
 
-    /// @notice What accusing that place takes now, under the terms of `settledAt`, of somebody who puts
-    /// down `most`. Where it is more than that, `accuse` reverts.
+    /// @notice What accusing that place takes now, under the terms of `settledAt`.
     /// @param accused Zero for a canary.
-    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt, uint96 most)
+    function bondFor(bytes32 place, uint8 fault, address accused, uint64 settledAt)
         external
         view
         returns (uint96);

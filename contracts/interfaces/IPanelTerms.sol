@@ -34,10 +34,10 @@ interface IPanelTerms {
 
     /// @notice What accusing takes under the terms of `settledAt`: it grows with what the accused can
     /// lose, so that no stake is worth a try at a bad jury, and with each time the place was cleared.
+    /// @dev What was staked within the last slice of time does not count: nobody raises the bond of an
+    /// accusation that is under way. `sharesOf` has the other side of it.
     /// @param accused Zero where nobody is, as by a canary.
-    /// @param most What the accuser puts down at most. Less than the whole, and never less than `bond`,
-    /// is taken for a part of the slash: see `sharesOf`.
-    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared, uint256 most)
+    function bondAt(uint64 settledAt, address accused, Role role, uint256 cleared)
         external
         view
         returns (uint96);

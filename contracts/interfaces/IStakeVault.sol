@@ -122,6 +122,10 @@ interface IStakeVault {
     /// @notice All that a slash of `key` in `role` can reach: active, unbonding and matured.
     function slashable(address key, Role role) external view returns (uint256);
 
+    /// @notice As `slashable`, without what was staked within the last slice of time: each deposit
+    /// begins that anew for all that is fresh. What bonds of accusations are reckoned by.
+    function seasoned(address key, Role role) external view returns (uint256);
+
     /// @notice Stake that serves: not unbonding. What draws are weighted by.
     function activeStake(address key, Role role) external view returns (uint256);
 

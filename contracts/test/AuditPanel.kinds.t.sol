@@ -52,15 +52,15 @@ contract AuditPanelKindsTest is PanelCases {
         _ledgerCase(IAlphaLedger.Stage.OPEN, address(0), CLAIM, 0);
         vm.startPrank(accuser);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question, MOST);
+        panel.accuse(12, question);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, address(0), keccak256("other"), 0);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question, MOST);
+        panel.accuse(12, question);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, stranger, CLAIM, 0);
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NothingAsserted.selector, LEDGER_CASE));
-        panel.accuse(12, question, MOST);
+        panel.accuse(12, question);
         _ledgerCase(IAlphaLedger.Stage.ANSWERED, verifier.addr, CLAIM, 0);
-        panel.accuse(12, question, MOST);
+        panel.accuse(12, question);
         vm.stopPrank();
     }
 
@@ -71,14 +71,14 @@ contract AuditPanelKindsTest is PanelCases {
         p.commitSignature = _sign(verifier.key, Records.hash(p.commit));
         vm.startPrank(accuser);
         vm.expectPartialRevert(Evidence.NotSignedBy.selector);
-        panel.accuse(12, abi.encode(p, source, 0), MOST);
+        panel.accuse(12, abi.encode(p, source, 0));
         p = _place(s, 0, 1);
         p.draft.q -= 1;
         vm.expectRevert();
-        panel.accuse(12, abi.encode(p, source, 0), MOST);
+        panel.accuse(12, abi.encode(p, source, 0));
         p = _place(s, 1, 3);
         vm.expectRevert(abi.encodeWithSelector(Evidence.NoSuchPlace.selector, "draft", 3, 3));
-        panel.accuse(12, abi.encode(p, source, 0), MOST);
+        panel.accuse(12, abi.encode(p, source, 0));
         vm.stopPrank();
     }
 
@@ -89,7 +89,7 @@ contract AuditPanelKindsTest is PanelCases {
         bytes memory question = _draftQuestion(s, 1, 0);
         vm.prank(accuser);
         vm.expectRevert(PlaceRule.NoDraftModel.selector);
-        panel.accuse(12, question, MOST);
+        panel.accuse(12, question);
     }
 
     // ------------------------------------------------------------------ the exact tier

@@ -107,7 +107,7 @@ contract AuditPanelTest is PanelCases {
     function accuseAgain(uint256 index, uint256 within) external {
         bytes memory question = _question(_said(1), index, within);
         vm.prank(accuser);
-        panel.accuse(9, question, MOST);
+        panel.accuse(9, question);
     }
 
     function test_SilenceOfTheAccusedCostsWhatTheFaultWould() public {
@@ -297,44 +297,44 @@ contract AuditPanelTest is PanelCases {
         IPlaceRule.Source memory source = _source(s);
         vm.startPrank(accuser);
         vm.expectRevert(abi.encodeWithSelector(AuditPanel.UnknownFault.selector, 10));
-        panel.accuse(10, abi.encode(p, source), MOST);
+        panel.accuse(10, abi.encode(p, source));
         source.batch.settledAt -= 1;
         vm.expectPartialRevert(PlaceRule.NotThisBatch.selector);
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         source.batch.settledAt += 1;
         source.entries[95] = 0x01;
         vm.expectPartialRevert(PlaceRule.NotTheseEntries.selector);
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         source.entries[95] = 0x00;
         source.index = 1;
         vm.expectRevert(abi.encodeWithSelector(PlaceRule.NoSuchEntry.selector, 1, 1));
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         source.index = 0;
         p.leaf.token ^= 1;
         vm.expectRevert();
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         p.leaf.token ^= 1;
         p.within = 3;
         vm.expectRevert(abi.encodeWithSelector(Evidence.NoSuchPlace.selector, "token", 3, 3));
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         p.within = 1;
         p.order.priceOutput += 1;
         vm.expectPartialRevert(Evidence.NotNamed.selector);
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         p.order.priceOutput -= 1;
         p.settled.leafCount += 1;
         vm.expectRevert();
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         p.settled.leafCount -= 1;
         vm.warp(block.timestamp + 9 days);
         uint256 snapshot = vm.snapshotState();
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         vm.revertToState(snapshot);
         vm.warp(block.timestamp + 1);
         vm.expectRevert(
             abi.encodeWithSelector(AuditPanel.EvidenceOver.selector, block.timestamp - 1)
         );
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         vm.stopPrank();
     }
 
@@ -353,13 +353,13 @@ contract AuditPanelTest is PanelCases {
                 AuditPanel.PoolTooSmall.selector, 2 * AUDITOR_STAKE, 3 * AUDITOR_STAKE
             )
         );
-        panel.accuse(9, question, MOST);
+        panel.accuse(9, question);
         vm.startPrank(auditors[0]);
         vault.setModel(auditors[0], Role.AUDITOR, model, true);
         pool.sync(auditors[0], model, 0);
         vm.stopPrank();
         vm.prank(accuser);
-        panel.accuse(9, question, MOST);
+        panel.accuse(9, question);
     }
 
     function test_AnotherLanesRootIsNotThisOnes() public {
@@ -371,13 +371,13 @@ contract AuditPanelTest is PanelCases {
         _keep(source.batch);
         vm.startPrank(accuser);
         vm.expectPartialRevert(PlaceRule.NotSettled.selector);
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         source.entries =
             abi.encode(Records.laneId(Records.laneOf(s.order)), keccak256("root"), uint256(0));
         source.batch.entriesHash = keccak256(source.entries);
         _keep(source.batch);
         vm.expectPartialRevert(PlaceRule.NotSettled.selector);
-        panel.accuse(9, abi.encode(p, source), MOST);
+        panel.accuse(9, abi.encode(p, source));
         vm.stopPrank();
     }
 

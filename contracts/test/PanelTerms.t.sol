@@ -119,34 +119,30 @@ contract PanelTermsTest is PanelCases {
     /// the reward: `settlement.panels.least_bond` says how much is enough.
     function test_TheBondGrowsWithWhatTheAccusedCanLose() public {
         bytes32 place = keccak256("a place never asked about");
-        assertEq(panel.bondFor(place, 9, verifier.addr, 0, MOST), BOND);
+        assertEq(panel.bondFor(place, 9, verifier.addr, 0), BOND);
         _stake(verifier.addr, beneficiaryV, Role.VERIFIER, 3 * STAKE);
-        assertEq(panel.bondFor(place, 9, verifier.addr, 0, MOST), 4 * BOND);
         assertEq(
-            panel.bondFor(place, 12, drafter.addr, 0, MOST), BOND, "each by its own role's stake"
+            panel.bondFor(place, 9, verifier.addr, 0), BOND, "not by what is laid down just now"
         );
-        assertEq(panel.bondFor(place, 12, verifier.addr, 0, MOST), BOND, "it has none as a drafter");
-        assertEq(panel.bondFor(place, 10, address(0), 0, MOST), BOND, "a canary has no accused");
+        vm.warp(block.timestamp + SLICE);
+        assertEq(panel.bondFor(place, 9, verifier.addr, 0), 4 * BOND);
+        assertEq(panel.bondFor(place, 12, drafter.addr, 0), BOND, "each by its own role's stake");
+        assertEq(panel.bondFor(place, 12, verifier.addr, 0), BOND, "it has none as a drafter");
+        assertEq(panel.bondFor(place, 10, address(0), 0), BOND, "a canary has no accused");
         // What unbonds can be lost, so it counts.
         vm.prank(verifier.addr);
         vault.unstake(verifier.addr, Role.VERIFIER, 4 * STAKE);
-        assertEq(panel.bondFor(place, 9, verifier.addr, 0, MOST), 4 * BOND);
+        assertEq(panel.bondFor(place, 9, verifier.addr, 0), 4 * BOND);
         IAuditPanel.Charge memory c = _accuse(9, _question(_said(1), 0, 1));
         assertEq(c.bond, 4 * BOND);
         assertEq(panel.bonds().open, 4 * BOND);
     }
 
-    function test_ALesserBondAnswersForAPart() public {
+    function test_ASlashIsSharedOutByItsBond() public {
         IPanelTerms.Terms memory t = _panelTerms();
         t.bond = 100 ether;
         _setTerms(t);
-        bytes32 place = keccak256("a place never asked about");
         uint64 at = uint64(block.timestamp);
-        assertEq(panel.bondFor(place, 9, verifier.addr, at, MOST), BOND);
-        assertEq(panel.bondFor(place, 9, verifier.addr, at, 5_000 ether), 5_000 ether);
-        assertEq(panel.bondFor(place, 9, verifier.addr, at, 1), 100 ether, "never less than that");
-        assertEq(panelTerms.bondAt(at, verifier.addr, Role.VERIFIER, 2, MOST), 4 * BOND);
-        assertEq(panelTerms.bondAt(at, verifier.addr, Role.VERIFIER, 2, 1), 400 ether);
         // Reward in basis points of the whole slash, and what two victims have at most together.
         _shares(at, BOND, 0, STAKE, 2_500, STAKE / 8);
         _shares(at, BOND, 0, 10 * STAKE, 250, STAKE / 8);
@@ -191,9 +187,9 @@ contract PanelTermsTest is PanelCases {
         _setTerms(t);
         uint256 added = bound(extra, 1, 1e28);
         _stake(verifier.addr, beneficiaryV, Role.VERIFIER, added);
-        uint96 asked = panelTerms.bondAt(
-            uint64(block.timestamp), verifier.addr, Role.VERIFIER, past % 3, MOST
-        );
+        vm.warp(block.timestamp + SLICE);
+        uint96 asked =
+            panelTerms.bondAt(uint64(block.timestamp), verifier.addr, Role.VERIFIER, past % 3);
         (uint256 bps,,) =
             panelTerms.sharesOf(uint64(block.timestamp), asked, past % 3, _stakeV(), 0, 0);
         assertEq(bps, t.rewardBps);

@@ -34,8 +34,6 @@ abstract contract PanelWork is RoundWork {
     /// @dev A tenth of what half of STAKE brings an accuser; the least bond as well.
     uint96 internal constant BOND = 12_500 ether;
     uint128 internal constant FEE = 3 ether;
-    /// @dev What an accuser puts down who leaves the bond to the terms.
-    uint96 internal constant MOST = type(uint96).max;
     uint96 internal constant MIN_STAKE = 1_000 ether;
     uint96 internal constant AUDITOR_STAKE = 10_000 ether;
     uint64 internal constant MARGIN = 1 << 20;
@@ -197,7 +195,7 @@ abstract contract PanelWork is RoundWork {
     {
         vm.recordLogs();
         vm.prank(accuser);
-        panel.accuse(fault, question, MOST);
+        panel.accuse(fault, question);
         return _chargeIn(vm.getRecordedLogs());
     }
 

@@ -29,6 +29,26 @@ contract StakeVaultStakeTest is Deployed {
 
     // ---------------------------------------------------------------- stake
 
+    /// @dev What bonds are reckoned by: every deposit begins a slice anew for all that is fresh.
+    function test_stake_SeasonsForASlice() public {
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 1_000);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 0);
+        vm.warp(block.timestamp + SLICE);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 1_000);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 10);
+        vm.warp(block.timestamp + SLICE - 1);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 1_000);
+        _stake(drafter.addr, beneficiaryD, Role.DRAFTER, 5);
+        vm.warp(block.timestamp + SLICE - 1);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 1_000, "both are fresh");
+        vm.prank(drafter.addr);
+        vault.unstake(drafter.addr, Role.DRAFTER, 1_010);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 1_000, "what leaves can be lost");
+        assertEq(vault.seasoned(drafter.addr, Role.VERIFIER), 0, "by role");
+        vm.warp(block.timestamp + 1);
+        assertEq(vault.seasoned(drafter.addr, Role.DRAFTER), 1_015);
+    }
+
     function test_stake_firstDepositOpensAndFixesBeneficiary() public {
         _open();
         assertEq(vault.accountOf(drafter.addr), drafter.addr);

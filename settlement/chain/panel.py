@@ -19,7 +19,6 @@ Words = tuple[Any, ...]
 WRONG_TARGET: Final = 9
 WRONG_CANARY: Final = 10
 WRONG_DRAFT: Final = 12
-MOST: Final = (1 << 96) - 1
 
 
 class JuryStage(IntEnum):
@@ -252,17 +251,14 @@ class AuditPanel(_Bonded):
     def open_case(self, place: bytes) -> int:
         return int(self.view("openCase", place))
 
-    def bond_for(
-        self, place: bytes, fault: int, accused: bytes, settled_at: int, most: int = MOST
-    ) -> int:
-        """What accusing that place takes now of whom puts down `most`. It grows with the accused's
-        stake up to that; where even the least is more, the answer is, and nobody can accuse so."""
-        return int(self.view("bondFor", place, fault, accused, settled_at, most))
+    def bond_for(self, place: bytes, fault: int, accused: bytes, settled_at: int) -> int:
+        """What accusing that place takes now. It grows with the accused's stake, what was laid down
+        within the last slice of time apart."""
+        return int(self.view("bondFor", place, fault, accused, settled_at))
 
-    def accuse(self, fault: int, place: bytes, most: int = MOST) -> Call:
-        """`place`: `PlaceRule.verdict_question` for F9, `draft_question` for F12. `most`: of the
-        bond; the accuser has its share of as much of the slash as it answers for."""
-        return self.transact("accuse", fault, place, most)
+    def accuse(self, fault: int, place: bytes) -> Call:
+        """`place`: `PlaceRule.verdict_question` for F9, `draft_question` for F12."""
+        return self.transact("accuse", fault, place)
 
     def open_print(self, charge: Words, salt: bytes, print_: bytes) -> Call:
         return self.transact("openPrint", charge, salt, print_)

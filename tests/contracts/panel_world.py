@@ -89,6 +89,7 @@ def opened(anvil: Anvil, folder: Path) -> Contracts:
         )
         sender.send("stake", stake)
         sender.send("sync", contracts.pool.sync(auditor, TARGET.model_id))
+    anvil.warp(PARAMETERS.slice_length)  # from then on V's stake counts for bonds
     return contracts
 
 
