@@ -425,6 +425,16 @@ class Journal:
                 )
         return len(gone)
 
+    def prune_secrets(self, prefix: str, before: float) -> int:
+        """Drops secrets under the prefix (as `secrets_under`) made before that time. Returns how
+        many."""
+        with self._commit("prune") as db:
+            done = db.execute(
+                "DELETE FROM secrets WHERE name > ? AND name < ? AND made < ?",
+                (f"{prefix}:", f"{prefix};", before),
+            )
+        return done.rowcount
+
     def prune_vouchers(self, before: float) -> int:
         """Drops vouchers made before that time that a larger one on the same base, no younger and
         signed by all three, has superseded; never one that another goes on from, whose root its

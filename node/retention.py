@@ -16,6 +16,8 @@ from node.journal import Journal
 from node.roles.stored import unpack_runs
 
 EVERY: Final = 3600.0
+# Tickets of audits and what was delivered for them: long before that the audits are over.
+TICKETS: Final = ("parcel", "ticket")
 AT_ONCE: Final = 32  # sessions dropped in one commit: others wait for the journal meanwhile
 
 
@@ -31,6 +33,8 @@ async def keep_short(journal: Journal, seconds: float, clock: Callable[[], float
             for run in unpack_runs(row.leaves)
         }
         journal.prune_vouchers(before)
+        for done_with in TICKETS:
+            journal.prune_secrets(done_with, before)
         while journal.prune(before, covered, AT_ONCE):
             await trio.sleep(0.01)
         await trio.sleep(EVERY)

@@ -76,6 +76,7 @@ class TicketWatch:
 
     def __init__(self) -> None:
         self._texts: dict[bytes, bytes] = {}  # by transaction
+        self._punished: set[str] = set()  # canaries all of whose passers have paid
         self._unpaid: set[tuple[str, bytes]] = set()  # ended audits that owe a member nothing
 
     def plan(
@@ -110,12 +111,16 @@ class TicketWatch:
             step = _Step(contracts, key, view, found, now, policy, leads)
             with plan.apart(Action.NAME, step.about, step.open_until):
                 step.take(plan, ticket, standing)
-        waiting = [ticket for ticket in held.values() if ticket.text not in entered]
+        waiting = [
+            ticket
+            for ticket in held.values()
+            if ticket.text not in entered and _is_open(ticket, standing, now)
+        ]
         running = sum(view.by in mine and not view.ended for view in concerned)
+        terms = contracts.audit_terms.terms() if waiting else ()
         for ticket in waiting:
-            about = f"ticket 0x{ticket.sealed.hex()[:12]}"
-            with plan.apart(Action.ENTER, about, 0):
-                running += self._enter(plan, contracts, about, ticket, standing, now, running)
+            with plan.apart(Action.ENTER, _name(ticket), 0):
+                running += self._enter(plan, contracts, terms, ticket, standing, now, running)
         for view in concerned:
             with plan.apart(Action.COLLECT, f"audit {view.id}", 0):
                 plan.duties += self._dues(contracts, mine, found, view)
@@ -137,7 +142,7 @@ class TicketWatch:
         self,
         plan: Plan,
         contracts: Contracts,
-        about: str,
+        terms: tuple[Any, ...],
         ticket: Ticket,
         standing: Standing,
         now: Now,
@@ -145,12 +150,9 @@ class TicketWatch:
     ) -> int:
         """Seals a ticket; 1 where that is due. Not where it might be too late to open it, which
         would cost the bond, and not where no fees are left for its auditors."""
-        terms = contracts.audit_terms.terms()
         until = None
         if ticket.kind == TicketKind.DRAWN:
-            batch = standing.batches.get(ticket.batch_id)
-            if batch is None:
-                return 0  # undone by a reorganisation
+            batch = standing.batches[ticket.batch_id]
             spans = terms[_SPANS]
             until = batch.evidence_until - spans[_SEAT] - spans[_COMMIT] - spans[_OPEN] // 4
             if now.time > until or not self._pays(contracts, batch, ticket, terms, running):
@@ -158,7 +160,7 @@ class TicketWatch:
         call = contracts.audits.enter(ticket.sealed, ticket.model, ticket.text)
         bond = Bond(contracts.audits.address, int(terms[_BOND]))
         intent = f"ticket-enter:{ticket.sealed.hex()}"
-        plan.duties.append(Duty(Action.ENTER, about, intent, call, until, bond))
+        plan.duties.append(Duty(Action.ENTER, _name(ticket), intent, call, until, bond))
         return 1
 
     def _pays(
@@ -184,7 +186,8 @@ class TicketWatch:
         self, contracts: Contracts, mine: frozenset[bytes], found: PanelStanding, view: TicketView
     ) -> Iterator[Duty]:
         jury, about = found.juries[view.jury], f"audit {view.id}"
-        if view.by in mine and view.stage == AuditStage.WRONG:
+        wrong = view.by in mine and view.stage == AuditStage.WRONG
+        if wrong and view.question not in self._punished:
             yield from self._punishments(contracts, mine, view, jury, about)
         if not view.ended:
             return
@@ -211,9 +214,15 @@ class TicketWatch:
         """Who has passed a canary that the panel has found wrong pays for it (F10)."""
         measure = _measure(contracts, view)
         answers = contracts.juries.answers_of(jury.id)
-        for member, answer in zip(jury.members, answers, strict=True):
-            given = answer.revealed and not answer.withheld
-            if member in view.punished | mine or not given or not panels.passes(answer, measure):
+        passed = [
+            member
+            for member, answer in zip(jury.members, answers, strict=True)
+            if answer.revealed and not answer.withheld and panels.passes(answer, measure)
+        ]
+        if view.punished | mine >= set(passed):
+            self._punished.add(view.question)
+        for member in passed:
+            if member in view.punished | mine:
                 continue
             call = contracts.audits.punish(view.id, member)
             intent = f"audit-punish:{view.id}:{member.hex()[:12]}:{view.since[:6].hex()}"
@@ -349,6 +358,18 @@ class _Step:
         call = getattr(audits, function)(view.id)
         intent = f"audit-{function}:{view.id}:{view.since[:6].hex()}:{int(view.stage)}"
         plan.duties.append(Duty(action, self.about, intent, call))
+
+
+def _name(ticket: Ticket) -> str:
+    return f"ticket 0x{ticket.sealed.hex()[:12]}"
+
+
+def _is_open(ticket: Ticket, standing: Standing, now: Now) -> bool:
+    """Whether there is any time left to enter it; a batch may be undone by a reorganisation."""
+    if ticket.kind == TicketKind.CANARY:
+        return True
+    batch = standing.batches.get(ticket.batch_id)
+    return batch is not None and now.time <= batch.evidence_until
 
 
 def _has_seat(found: PanelStanding, mine: frozenset[bytes], model: bytes) -> bool:

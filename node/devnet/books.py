@@ -9,7 +9,13 @@ from typing import Any
 
 from node.devnet.options import Operator
 from node.devnet.world import CHAIN_ROLE, World
-from settlement.chain.events import FaultShown, LaneDrawn, LaneSettled, PositionOpened
+from settlement.chain.events import (
+    FaultShown,
+    LaneDrawn,
+    LaneSettled,
+    OtherEvent,
+    PositionOpened,
+)
 from settlement.chain.indexer import ChainEvent, Indexer, IndexStore
 from settlement.chain.panel_events import AnswerRevealed, AuditorPaid
 from settlement.chain.panel_standing import fold_panel
@@ -145,6 +151,15 @@ class ChainReader:
                 if member not in ticket.paid and owed_to(contracts, ticket, jury, member)
             ]
         return waiting
+
+    def bonds_back(self) -> dict[bytes, int]:
+        """By account, bonds (and shares of others' lost ones) that went to its beneficiary."""
+        back: dict[bytes, int] = {}
+        for item in self.of(OtherEvent):
+            if item.event.name == "BondPulled":
+                account = bytes(item.event.arguments["account"])
+                back[account] = back.get(account, 0) + int(item.event.arguments["amount"])
+        return back
 
     def faults(self) -> list[dict[str, Any]]:
         return [

@@ -57,6 +57,11 @@ class DevnetOptions:
         return PANEL_ROSTER if self.panel else ROSTER
 
     @property
+    def audits_drafts(self) -> bool:
+        """Whether auditors have the draft model: only in rejection mode does D answer for it."""
+        return self.mode == "rejection"
+
+    @property
     def target(self) -> str:
         return "tiny-target" if self.tiny else "smollm2-135m-instruct"
 
@@ -72,7 +77,8 @@ class DevnetOptions:
 
 @dataclass(frozen=True)
 class Operator:
-    """One node of the devnet: its role, key and files."""
+    """One node of the devnet: its role, key and files. `draft`: the model that it drafts with, or
+    runs again as an auditor."""
 
     name: str
     role: str

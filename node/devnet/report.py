@@ -281,10 +281,11 @@ def _print_money(report: Report, show: Show) -> None:
             tokens(account["stake"]),
             tokens(account["payable"]),
             tokens(account["withdrawn"]),
+            tokens(account["bonds_back"]),
         )
         for name, account in report.accounts.items()
     ]
-    table(show, ("operator", "role", "earned", "stake", "payable", "withdrawn"), rows)
+    table(show, ("operator", "role", "earned", "stake", "payable", "withdrawn", "bonds back"), rows)
     terms = {k: v for k, v in report.conservation.items() if k != "ok"}
     parts = " + ".join(f"{k} {tokens(v)}" for k, v in terms.items() if k != "deposited")
     verdict = "holds to the unit" if report.conservation.get("ok") else "DOES NOT HOLD"

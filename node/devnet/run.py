@@ -119,8 +119,15 @@ def _run_in(world: World, fleet: Fleet, options: DevnetOptions) -> int:
     earned = books.accounts(world)
     books.withdraw_all(world, world.operators)
     fill(report, world, results, chain, client.folder / "data" / "journal.sqlite")
+    bonds = chain.bonds_back()
     for name, account in books.accounts(world).items():
-        report.accounts[name] = {**account, "earned": earned[name]["payable"]}
+        back = bonds.get(bytes.fromhex(account["address"][2:]), 0)
+        report.accounts[name] = {
+            **account,
+            "earned": earned[name]["payable"],
+            "withdrawn": str(int(account["withdrawn"]) - back),
+            "bonds_back": str(back),
+        }
     report.conservation = books.conservation(world)
     report.overhead = overhead(timings, wire)
     report.audits = audits["audits"]

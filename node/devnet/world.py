@@ -48,7 +48,7 @@ class World:
     book: Path
     operators: list[Operator]
     target: Manifest
-    drafts: dict[str, bytes]  # drafter's name → draft model id
+    drafts: dict[str, bytes]  # drafter's or auditor's name → draft model id
     claims: dict[str, bytes]  # drafter's name → claim id
     lanes: list[Lane]
     senders: dict[str, Sender] = field(default_factory=dict)
@@ -123,9 +123,11 @@ def _build_on(
         poll_seconds=0.02,
     )
     first_draft = draft_choice(options)
+    draft_of = {"drafter-1": first_draft, "drafter-2": NGRAM}
+    if options.audits_drafts and first_draft != NGRAM:
+        draft_of |= {name: first_draft for name, role in options.roster if role == "auditor"}
     operators = [
-        _operator(folder, name, role, first_draft if name == "drafter-1" else NGRAM)
-        for name, role in options.roster
+        _operator(folder, name, role, draft_of.get(name, "")) for name, role in options.roster
     ]
     world = World(folder, anvil, rpc, contracts, book, operators, target, {}, {}, [])
     say(f"making and funding {len(operators)} operators")
@@ -141,7 +143,7 @@ def _build_on(
     for operator in operators:
         anvil.set_balance(operator.address, 100 * ETHER)
         _send(sender, f"mint:{operator.name}", contracts.token.mint(operator.address, 2 * STAKE))
-        if operator.role == "drafter":
+        if operator.draft:
             drafts[operator.name] = _draft_id(sender, contracts, operator, options, say)
     world.drafts = drafts
     say("staking, claiming and reserving")
@@ -168,7 +170,7 @@ def _operator(folder: Path, name: str, role: str, draft: str) -> Operator:
         key.secret,
         key.address,
         OperatorKey.generate().address,
-        draft if role == "drafter" else "",
+        draft,
     )
     descriptor = os.open(operator.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as out:
@@ -192,6 +194,12 @@ def _draft_id(
     manifest = manifest_of(source.path, options.dtype, progress=say)
     if not contracts.registry.is_registered(manifest.model_id):
         _send(sender, f"register:{operator.name}", contracts.registry.register(manifest))
+        if manifest.tier != Tier.EXACT:
+            honest = Tolerance.of(Tier(manifest.tier))
+            registered = contracts.registry.set_tolerance(
+                manifest.model_id, honest.score, honest.fingerprint, 0
+            )
+            _send(sender, f"tolerance:{operator.name}", registered)
     return manifest.model_id
 
 

@@ -122,3 +122,20 @@ def test_a_voucher_that_another_goes_on_from_stays(tmp_path: Path) -> None:
     sign(journal, 1, start, base=root)
     journal.prune_vouchers(HOUR)
     assert [row.leaf_count for row in journal.vouchers() if row.base_root == ZERO] == [1, 2]
+
+
+async def test_what_was_delivered_for_audits_leaves_and_other_secrets_stay(tmp_path: Path) -> None:
+    now = [0.0]
+    journal = Journal(tmp_path / "j", clock=lambda: now[0])
+    for name in ("parcel:aa", "ticket:drawn:1:0:0", "jury:1:aa", "challenge:aa"):
+        journal.secret_once(name, lambda: b"old")
+    now[0] = 20 * HOUR
+    journal.secret_once("parcel:bb", lambda: b"new")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short, journal, 10 * HOUR, lambda: now[0])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    left = [n for n in ("parcel", "ticket", "jury", "challenge") if journal.secrets_under(n)]
+    assert left == ["parcel", "jury", "challenge"]
+    assert journal.secret("parcel:bb") == b"new"
+    assert journal.secret("parcel:aa") is None
