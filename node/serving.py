@@ -290,8 +290,15 @@ async def serve_auditor(
     )
     clerk = Clerk(node, engine, tier, samples=config.panel.tickets, canaries=config.panel.canaries)
 
+    texts: dict[bytes, bytes] = {}  # what a transaction says never changes
+
     async def text_of(transaction: bytes) -> bytes | None:
-        return await trio.to_thread.run_sync(contracts.audits.text_of, transaction)
+        if transaction not in texts:
+            found = await trio.to_thread.run_sync(contracts.audits.text_of, transaction)
+            if found is None:
+                return None
+            texts[transaction] = found
+        return texts[transaction]
 
     role = AuditorRole(node, draws, engine, tolerance=tolerance, prove=prove, clerk=clerk)
     await nursery.start(role.run)
