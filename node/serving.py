@@ -84,7 +84,9 @@ async def serve_verifier(
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     folder = await trio.to_thread.run_sync(folder_of, config, config.model.target)
     model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
-    await worker.call(choice.library)  # compiled in a thread, where it was not before
+    # What else would be made in the first round: the compiled choice, and every token's text.
+    await worker.call(choice.library)
+    await worker.call(tokenizer.token_bytes, 0)
     limits = config.limit
     context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
     verifier = Verifier(

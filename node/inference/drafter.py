@@ -226,8 +226,9 @@ class DraftSession(ABC):
         """
 
     def _chosen(self, rows: Rows, coin: DraftCoin | None) -> Step:
-        """The token that a fed model's last row says."""
-        raise NotImplementedError(f"{type(self).__name__} asks for no model")
+        """The token that a fed model's last row says. Sessions whose `_next` never asks for a model
+        have none."""
+        raise TypeError(f"{type(self).__name__} asks for a model's rows: it must define _chosen")
 
     def _rewind(self, length: int) -> None:  # noqa: B027  stateless kinds have nothing to undo
         """Of tokens + ahead only the first `length` stay as they are."""

@@ -132,7 +132,7 @@ class ClientRole(SessionOpener):
             finally:
                 if not followed:  # given up, by a reader that went away most often
                     await self._give_up(served)
-            finished = perf_counter()
+            finished = served.moved or perf_counter()
             await self._settle_up(served, patience=5.0)
             if why is None:
                 return Outcome(sessions, finished - started, nonces)
@@ -323,6 +323,7 @@ class ClientRole(SessionOpener):
         self.node.metrics.time("journal", perf_counter() - at)
         served.state = advance(terms, state, done, stop_string=stopped)
         served.rounds.append(done)
+        served.moved = perf_counter()
         self.purse.till.count_round(terms, done)
         return done
 

@@ -162,6 +162,7 @@ async def _generator(
         transport.learn(peer, party["endpoints"])
         found.append(Party(peer, decode(bytes.fromhex(party["offer"]), Offer)))
     tokenizer, manifest = target_of(config)
+    tokenizer.token_bytes(0)  # as the daemon does
     role = ClientRole(node, Pair(*found), tokenizer.token_bytes)
     receipts = config.data_dir / "receipts"
     return Generator(role, tokenizer, manifest, TOKEN, config, receipts)
