@@ -229,8 +229,7 @@ class AuditorRole:
                     session_id = found.order.session_id
                     if session_id not in sessions:
                         sessions[session_id] = await fetch_session(self.node, found, source)
-                    if self.clerk:
-                        self.clerk.enter(drawn, sample, found, sessions[session_id])
+                    self._seal(drawn, sample, found, sessions[session_id])
                     return
                 except Broken as error:
                     # V's own delivery that breaks a rule is a finding; another's is only no answer.
@@ -247,6 +246,22 @@ class AuditorRole:
         report = self._blank(drawn, verdict.name.lower(), said)
         if report not in audit.reports:
             self._add(audit, report)
+
+    def _seal(self, drawn: DrawnLane, sample: int, found: Drawn, delivered: Delivered) -> None:
+        if self.clerk is None:
+            return
+        try:
+            self.clerk.enter(drawn, sample, found, delivered)
+        except Exception:
+            self.node.log.exception("no ticket made", batch=drawn.batch_id, sample=sample)
+
+    async def _plant(self, drawn: DrawnLane, delivered: Delivered, findings: Findings) -> None:
+        if self.clerk is None:
+            return
+        try:
+            await self.clerk.plant(drawn, delivered, findings)
+        except Exception:
+            self.node.log.exception("no canary made", batch=drawn.batch_id)
 
     def _add(self, audit: Audit, report: Report) -> None:
         audit.reports.append(report)
@@ -273,8 +288,7 @@ class AuditorRole:
         case = Case(terms.order, terms.seed, delivered.delivery, delivered.rounds)
         findings = await self.engine.rerun(case, self.tolerance)
         node.metrics.time("rerun", findings.seconds)
-        if self.clerk:
-            await self.clerk.plant(drawn, delivered, findings)
+        await self._plant(drawn, delivered, findings)
         committed = self._commit(drawn, session_id, findings)
         others = [a for a in drawn.auditors(terms.order.target_model) if a != node.address]
         revealed: list[AuditReveal] = []

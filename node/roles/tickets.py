@@ -153,6 +153,15 @@ class TicketRole:
     # ------------------------------------------------------------ answering
 
     async def _answer(self, ticket: TicketView, jury: JuryView) -> None:
+        try:
+            await self._answer_once(ticket, jury)
+        except Exception:
+            # One ticket's failure (a chain that does not answer, a fault of ours) must not end the
+            # others; the watcher abstains if nothing comes of the next look either.
+            self.node.log.exception("a ticket was not answered", audit=ticket.id)
+            self._begun.discard(ticket.question)
+
+    async def _answer_once(self, ticket: TicketView, jury: JuryView) -> None:
         log = self.node.log.bind(audit=ticket.id, jury=jury.id)
         until = jury.summoned.commit_until - ticket.commit_span // 4
         # A chain without blocks stands still, and its deadlines do not: whichever clock is first.

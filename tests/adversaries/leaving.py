@@ -181,9 +181,11 @@ class Leaving:
                 if ticket.ended and owed(chain, ticket, jury, member):
                     self.send(audits.pay(ticket.id, member))
         for case in standing.cases.values():
+            state = panel.case_of(case.id)
             for of_appeal, jury in standing.sat(case):
                 for member in jury.members:
-                    if jury.answered(member):
+                    fees = chain.escrow.view("accounting", chain.token.address)[2]
+                    if jury.answered(member) and (state.share or (state.settled and fees)):
                         self.send(panel.pay_juror(case.charge, of_appeal, member))
 
     def _courts(self) -> tuple[Any, ...]:

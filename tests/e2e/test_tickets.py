@@ -62,6 +62,7 @@ class Trial:
     texts: dict[bytes, bytes | None] = field(default_factory=dict)  # by transaction
     events: list[ChainEvent] = field(default_factory=list)
     now: int = UNTIL - SPAN
+    down: bool = False
     roles: dict[str, TicketRole] = field(default_factory=dict)
 
     def say(self, *events: Any) -> None:
@@ -111,6 +112,8 @@ class Trial:
         return [self.answer(name) for name in names]
 
     async def clock(self) -> int:
+        if self.down:
+            raise OSError("the chain does not answer")
         return self.now
 
     async def text_of(self, transaction: bytes) -> bytes | None:
@@ -317,6 +320,20 @@ def test_a_model_that_is_too_slow_costs_no_stake() -> None:
         return await trial.answers(trial.enter(name, ticket.text))
 
     assert tried(4, act, worker=Slow()) == [Answer(withheld=True)] * 2
+
+
+def test_a_chain_that_does_not_answer_for_a_while_ends_nothing() -> None:
+    async def act(trial: Trial) -> Any:
+        name, ticket = trial.holder(TicketKind.DRAWN)
+        trial.down = True
+        others = trial.enter(name, ticket.text)
+        await trio.sleep(2)
+        trial.down = False
+        for role in trial.roles.values():
+            role.look()
+        return [a.withheld for a in await trial.answers(others) if a is not None]
+
+    assert tried(4, act) == [False] * 2
 
 
 def test_a_restarted_auditor_keeps_the_answer_that_it_has() -> None:
