@@ -92,6 +92,7 @@ def start(args: argparse.Namespace, dtype: str, folder: Path, stack: ExitStack) 
         "target": target_of(args),
         "draft": args.draft or shipped,
         "dtype": dtype,
+        "draft_dtype": args.draft_dtype,
         "draft_ahead": args.draft_ahead,
         "durability": args.durability,
         "limits": {} if args.window is None else fixed(args.window),
@@ -255,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiers", nargs="+", choices=("exact", "float32"), default=["exact"])
     parser.add_argument("--model", choices=("default", "tiny"), default="default")
     parser.add_argument("--draft", help="the drafter's model; ngram: prompt lookup alone")
+    parser.add_argument("--draft-dtype", default="", help="its arithmetic; default: as the target")
     parser.add_argument("--prompts", type=int, default=10, help="the devnet's five come first")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--mode", choices=("coupled", "greedy"), default="coupled")

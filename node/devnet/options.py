@@ -48,8 +48,13 @@ class DevnetOptions:
 
     @property
     def dtype(self) -> str:
-        """Arithmetic of all models, as a node's config names it."""
+        """Arithmetic of the target, as a node's config names it."""
         return "exact" if self.tier == "exact" else "float32"
+
+    @property
+    def draft_dtype(self) -> str:
+        """Arithmetic of the drafts. They need not have the target's, and integers are fastest."""
+        return "exact"
 
     @property
     def roster(self) -> tuple[tuple[str, str], ...]:

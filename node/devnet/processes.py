@@ -196,6 +196,7 @@ class Fleet:
             model=ModelConfig(
                 target=options.target,
                 draft=operator.draft or NGRAM,
+                draft_dtype=options.draft_dtype,
                 dtype=options.dtype,
                 # Where drafter and verifier share cores, a draft that may be of no use is no gift.
                 draft_ahead=(os.cpu_count() or 1) > 4,

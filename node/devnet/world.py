@@ -191,7 +191,7 @@ def _draft_id(
     if operator.draft == NGRAM:
         return ZERO32
     source = catalog.resolve(operator.draft, progress=say)
-    manifest = manifest_of(source.path, options.dtype, progress=say)
+    manifest = manifest_of(source.path, options.draft_dtype, progress=say)
     if not contracts.registry.is_registered(manifest.model_id):
         _send(sender, f"register:{operator.name}", contracts.registry.register(manifest))
         if manifest.tier != Tier.EXACT:

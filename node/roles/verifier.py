@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -23,30 +23,22 @@ from node.inference.proposal import ProposalError, VerifyOutcome
 from node.inference.worker import HEAD_START
 from node.journal import StoredRound
 from node.network import exchange
-from node.network.errors import NetworkError, Refused
-from node.network.exchange import MessageChannel
+from node.network.errors import Refused
 from node.network.messages import (
-    DraftRound,
     Kind,
-    Notice,
     PromptDelivery,
-    Resume,
-    RoundCommitted,
-    VerdictRound,
-)
-from node.network.messages import (
-    SessionState as StateMessage,
 )
 from node.roles import convert
-from node.roles.accusations import accuse, accuse_twice, is_second
-from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame
-from node.roles.lines import both_ways
-from node.roles.party import Live, Party
+from node.roles.accusations import accuse, accuse_twice
+from node.roles.frames import DraftFrame, Round, VerdictFrame
+from node.roles.party import Live
 from node.roles.places import held_up
 from node.roles.ports import Node, TargetEngine
 from node.roles.refusals import No
+from node.roles.running import Drafted, Running, WindowPolicy
 from node.roles.session import SessionFault, StaleFrame, advance, check_draft, window_limit
 from node.roles.stored import Private, stored_round
+from node.roles.verdict_lines import VerdictLines
 from settlement import coins
 from settlement.hashing import ZERO32
 from settlement.records import Lane, Mode, Order
@@ -54,58 +46,7 @@ from settlement.records import Lane, Mode, Order
 MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
 
 
-class WindowPolicy(Protocol):
-    """Chooses the next window from past rounds only (see `inference.window`)."""
-
-    def choose(self, remaining: int | None = None) -> int: ...
-
-    def observe(self, done: window.Round) -> None: ...
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """A window as it came: the frame (None: nothing to propose this time), and what the drafter
-    says it cost (unsigned)."""
-
-    round: int
-    frame: DraftFrame | None
-    made: int
-    seconds: float
-    waited: float = 0.0  # how long the verifier had nothing to do
-
-
-@dataclass
-class Running:
-    """A session on the verifier: where it stands, who listens, and the drafter's inbox."""
-
-    live: Live
-    window: WindowPolicy
-    values: tuple[bytes, ...] = ()  # hash chain, rejection mode
-    rounds: list[Round] = field(default_factory=list)
-    inbox: list[Drafted] = field(default_factory=list)  # newest only
-    drafter_channels: int = 0
-    late: int = 0
-    blocked: tuple[No, str] | None = None  # why no round is made at the moment
-    awaited: int = -1  # the round that others hold up, or held up last,
-    since: float = 0.0  # from when on (trio's clock),
-    patience: float = math.inf  # and until when this node has patience, whatever they send
-    at_work: bool = True  # no more wanted of others
-    entered: float = 0.0  # when this wait began; several, where one led to no round
-    waited: float = 0.0  # seconds in all, the one that goes on apart
-    foreseen: int = -1  # position of a round without drafts whose pass was begun ahead
-    turned: float | None = None  # when the last pass was over (perf_counter), and how long
-    held_up: float = 0.0  # others have held the session up since
-    ended: bool = False
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
-    changed: trio.Event = field(default_factory=trio.Event)
-
-    def notify(self) -> None:
-        """Wakes everybody who waits for this session to change."""
-        self.changed.set()
-        self.changed = trio.Event()
-
-
-class VerifierRole(Party):
+class VerifierRole(VerdictLines):
     """Serves sessions on `engine`. Run `run` in a nursery; requests are served from then on."""
 
     def __init__(
@@ -531,148 +472,3 @@ class VerifierRole(Party):
         live.state = advance(terms, state, done, stop_string=ended)
         self.till.count_round(terms, done)
         return done
-
-    # ------------------------------------------------------------ channels
-
-    async def on_drafter(self, channel: MessageChannel) -> None:
-        """The drafter's line: verdicts out, drafts in."""
-        attached = await self._attach(channel, lambda order: order.drafter)
-        if attached is None:
-            return
-        running, held = attached
-        running.drafter_channels += 1
-        running.notify()
-        try:
-            await both_ways(
-                lambda: self._read_drafts(running, channel),
-                lambda: self._publish(
-                    running, channel, held, lambda _, done: VerdictRound(done.verdict.to_wire())
-                ),
-            )
-        finally:
-            running.drafter_channels -= 1
-            running.notify()
-
-    async def on_client(self, channel: MessageChannel) -> None:
-        """The client's line: committed rounds and notices out."""
-        attached = await self._attach(channel, lambda order: order.client)
-        if attached is None:
-            return
-        running, held = attached
-        session_id = running.live.terms.order.session_id
-        await both_ways(
-            lambda: self._drain(channel),
-            lambda: self._publish(
-                running,
-                channel,
-                held,
-                lambda number, done: RoundCommitted(session_id, number, done.to_wire()),
-            ),
-        )
-
-    async def _attach(
-        self, channel: MessageChannel, who: Callable[[Order], bytes]
-    ) -> tuple[Running, int] | None:
-        """The first message names the session and how many rounds its sender holds. None when
-        there is nothing to attach to; a line that stays silent is closed."""
-        try:
-            with trio.move_on_after(self.node.limits.resume_seconds) as waited:
-                first = await channel.receive()
-            if waited.cancelled_caught or not isinstance(first, StateMessage):
-                channel.channel.fail("a session's line begins with its state")
-                return None
-            running = self.running.get(first.session_id)
-            if running is None or who(running.live.terms.order) != channel.peer:
-                reason = "no such session of yours runs here"
-                await channel.send(Notice(first.session_id, No.UNKNOWN, reason))
-                return None
-        except NetworkError:
-            return None
-        return running, min(first.rounds, len(running.rounds))
-
-    async def _publish(
-        self,
-        running: Running,
-        channel: MessageChannel,
-        held: int,
-        message: Callable[[int, Round], VerdictRound | RoundCommitted],
-    ) -> None:
-        """Sends rounds from `held` on as they commit, notices as they arise, and the end."""
-        told: tuple[No, str] | None = None
-        session_id = running.live.terms.order.session_id
-        while True:
-            changed = running.changed
-            while held < len(running.rounds):
-                await channel.send(message(held, running.rounds[held]))
-                held += 1
-            if running.blocked != told:
-                told = running.blocked
-                if told is not None:
-                    reason = told[1].encode()[:400].decode(errors="ignore")
-                    await channel.send(Notice(session_id, told[0], reason))
-            if running.ended and held == len(running.rounds):
-                await channel.send(self._state_message(running))
-                return
-            if changed is running.changed:
-                await changed.wait()
-
-    def _state_message(self, running: Running) -> StateMessage:
-        terms, state = running.live.terms, running.live.state
-        return StateMessage(
-            session_id=terms.order.session_id,
-            start_hash=terms.start_hash,
-            rounds=state.round,
-            position=state.position,
-            context_hash=state.context,
-            ended=state.stopped,
-        )
-
-    async def _read_drafts(self, running: Running, channel: MessageChannel) -> None:
-        """Keeps the newest draft; older ones are stale by then. Ends the line's task when the
-        drafter goes away."""
-        while True:
-            message = await channel.receive()
-            if not isinstance(message, DraftRound):
-                continue
-            try:
-                frame = DraftFrame.from_wire(message.frame) if message.frame else None
-            except FrameError as error:
-                channel.channel.fail(str(error))
-                return
-            if frame is not None:
-                self._compare(running, frame)
-            seconds = message.microseconds / 1e6
-            running.inbox[:] = [Drafted(message.round, frame, message.made, seconds)]
-            running.notify()
-
-    def _compare(self, running: Running, frame: DraftFrame) -> None:
-        """Keeps a window that is not the one that came for the same place before (F1)."""
-        terms = running.live.terms
-        accuse_twice(self.node, terms, frame, b"")
-        for waiting in running.inbox:
-            if waiting.frame is None:
-                continue
-            accuse_twice(self.node, terms, waiting.frame, b"")
-            if is_second(waiting.frame, frame):
-                accuse(self.node, terms, waiting.frame, None)
-                accuse(self.node, terms, frame, None)
-
-    async def _drain(self, channel: MessageChannel) -> None:
-        """Reads and drops, so that a closed line is noticed."""
-        while True:
-            await channel.receive()
-
-    async def on_resume(self, peer: bytes, ask: Resume) -> StateMessage:
-        """Where a session stands, for a party that wants to know before it hands over."""
-        running = self.running.get(ask.session_id)
-        if running is None or peer not in running.live.terms.parties:
-            raise Refused(No.UNKNOWN, "no such session of yours runs here")
-        state = self._state_message(running)
-        if not running.rounds:
-            return state
-        last = running.rounds[-1]
-        return replace(
-            state,
-            draft=b"" if last.draft is None else last.draft.to_wire(),
-            verdict=last.verdict.to_wire(),
-        )

@@ -78,6 +78,7 @@ def config_of(wish: Wish) -> NodeConfig:
             target=wish["target"],
             draft=wish["draft"],
             dtype=wish["dtype"],
+            draft_dtype=wish["draft_dtype"],
             draft_ahead=wish["draft_ahead"],
         ),
         limit=limits,

@@ -14,9 +14,10 @@ from node.journal import StoredRound
 from node.network.messages import RoundCommitted, VerdictRound
 from node.roles import convert
 from node.roles.frames import DraftFrame, Round, VerdictFrame
+from node.roles.running import Running
 from node.roles.session import advance
 from node.roles.stored import Private
-from node.roles.verifier import Running, VerifierRole
+from node.roles.verifier import VerifierRole
 from settlement import coins, trees
 from settlement.records import NO_TOKEN, Verdict, VerdictLeaf
 

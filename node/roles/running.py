@@ -1,0 +1,65 @@
+"""A session on the verifier: where it stands, who listens, and what the drafter has sent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from node.inference import window
+from node.roles.frames import DraftFrame, Round
+from node.roles.party import Live
+from node.roles.refusals import No
+
+
+class WindowPolicy(Protocol):
+    """Chooses the next window from past rounds only (see `inference.window`)."""
+
+    def choose(self, remaining: int | None = None) -> int: ...
+
+    def observe(self, done: window.Round) -> None: ...
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A window as it came: the frame (None: nothing to propose this time), and what the drafter
+    says it cost (unsigned)."""
+
+    round: int
+    frame: DraftFrame | None
+    made: int
+    seconds: float
+    waited: float = 0.0  # how long the verifier had nothing to do
+
+
+@dataclass
+class Running:
+    """A session on the verifier: where it stands, who listens, and the drafter's inbox."""
+
+    live: Live
+    window: WindowPolicy
+    values: tuple[bytes, ...] = ()  # hash chain, rejection mode
+    rounds: list[Round] = field(default_factory=list)
+    inbox: list[Drafted] = field(default_factory=list)  # newest only
+    drafter_channels: int = 0
+    late: int = 0
+    blocked: tuple[No, str] | None = None  # why no round is made at the moment
+    awaited: int = -1  # the round that others hold up, or held up last,
+    since: float = 0.0  # from when on (trio's clock),
+    patience: float = math.inf  # and until when this node has patience, whatever they send
+    at_work: bool = True  # no more wanted of others
+    entered: float = 0.0  # when this wait began; several, where one led to no round
+    waited: float = 0.0  # seconds in all, the one that goes on apart
+    foreseen: int = -1  # position of a round without drafts whose pass was begun ahead
+    turned: float | None = None  # when the last pass was over (perf_counter), and how long
+    held_up: float = 0.0  # others have held the session up since
+    ended: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    def notify(self) -> None:
+        """Wakes everybody who waits for this session to change."""
+        self.changed.set()
+        self.changed = trio.Event()
