@@ -133,7 +133,8 @@ class PanelConfig:
         accuse_tokens: the largest bond that an auditor puts down to accuse; 0: it accuses nobody.
             As deployed, a bond is 100 tokens or a fortieth of the accused's stake if that is more.
         appeal_tokens: the largest that any node puts down to appeal a verdict against it, as the
-            accused or as the accuser; 0: it leaves that to its operator.
+            accused or as the accuser; the accused: or an eighth of its stake, if that is more. 0:
+            it leaves that to its operator.
         tickets: samples of a drawn lane for which an auditor enters tickets (10 tokens each, which
             come back), where it falls to this one; 0: none. At most what the lane's own audit
             fees pay for is entered.
