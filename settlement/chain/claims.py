@@ -22,6 +22,11 @@ class ModelRegistry(Owned):
     def register(self, manifest: Manifest) -> Call:
         return self.transact("register", manifest.to_abi())
 
+    def tolerance_at(self, model: bytes, timestamp: int) -> tuple[int, int]:
+        """(margin in Q24, fingerprint distance) that stood then; Reverted where none did."""
+        margin, distance, _flips, _since = self.view("toleranceAt", model, timestamp)
+        return int(margin), int(distance)
+
     def set_tolerance(self, model: bytes, margin_q24: int, distance: int, flip_ppm: int) -> Call:
         return self.transact("setTolerance", model, margin_q24, distance, flip_ppm)
 
