@@ -150,7 +150,9 @@ def measure(args: argparse.Namespace, dtype: str, folder: Path) -> list[dict[str
         plain = PlainTarget(target_of(args), dtype)
         show(f"\n{dtype}: the target's products run on {plain.arithmetic}")
         for kind, number, text in asked(args):
-            request = {"prompt": text, "mode": args.mode, "max_tokens": args.tokens, "seed": 1}
+            request = {"prompt": text, "mode": args.mode, "max_tokens": args.tokens}
+            if args.mode != "rejection":
+                request["seed"] = 1
             if args.temperature is not None:
                 request["temperature"] = args.temperature
             row = {"tier": dtype, "kind": kind, "prompt": number, **session(parties, request)}
@@ -259,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--draft-dtype", default="", help="its arithmetic; default: as the target")
     parser.add_argument("--prompts", type=int, default=10, help="the devnet's five come first")
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--mode", choices=("coupled", "greedy"), default="coupled")
+    parser.add_argument("--mode", choices=("coupled", "greedy", "rejection"), default="coupled")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--window", type=int, help="every window of so many; default: chosen")
     parser.add_argument("--draft-ahead", action="store_true", help="draft on beside the pass")

@@ -27,7 +27,7 @@ from settlement.chain.events import (
     VerifierJoined,
 )
 from settlement.chain.indexer import ChainEvent
-from settlement.chain.standing import CaseStage, Standing
+from settlement.chain.standing import ClaimCaseStage, Standing
 from settlement.duties import Action, Duty, Now, Plan, Policy
 from settlement.hashing import keccak256
 from settlement.records import BUCKETS
@@ -119,7 +119,7 @@ def claims_of(events: Iterable[ChainEvent]) -> dict[bytes, ClaimView]:
             claims[event.claim_id].case = event.case_id
             cases[event.case_id] = (event.claim_id, bytes(event.opened[_CASE_VERIFIER]))
         elif isinstance(event, CaseMoved):
-            _move(claims[event.claim_id], CaseStage(event.stage), cases[event.case_id][1])
+            _move(claims[event.claim_id], ClaimCaseStage(event.stage), cases[event.case_id][1])
     return claims
 
 
@@ -141,12 +141,12 @@ def _counts(delta: tuple[int, ...]) -> Counts:
     return Counts(lanes[:BUCKETS], lanes[BUCKETS:])
 
 
-def _move(claim: ClaimView, stage: CaseStage, verifier: bytes) -> None:
-    if stage in (CaseStage.OPEN, CaseStage.LATE, CaseStage.ANSWERED):
+def _move(claim: ClaimView, stage: ClaimCaseStage, verifier: bytes) -> None:
+    if stage in (ClaimCaseStage.OPEN, ClaimCaseStage.LATE, ClaimCaseStage.ANSWERED):
         return
     claim.case = None
-    claim.void = stage in (CaseStage.UNANSWERED, CaseStage.REFUTED)
-    if stage == CaseStage.DISMISSED:  # the excluded rounds are still in the checkpoints
+    claim.void = stage in (ClaimCaseStage.UNANSWERED, ClaimCaseStage.REFUTED)
+    if stage == ClaimCaseStage.DISMISSED:  # the excluded rounds are still in the checkpoints
         claim.series[verifier].restart()
         claim.series[WHOLE].restart()
 

@@ -17,8 +17,8 @@ from settlement.chain.contracts import AlphaLedger, Contracts, Demands, FaultCou
 from settlement.chain.send_journal import Call
 from settlement.chain.standing import (
     BatchView,
-    CaseStage,
     CaseView,
+    ClaimCaseStage,
     DemandStage,
     DemandView,
     DrawView,
@@ -277,7 +277,7 @@ class Watch:
                 intent = _intent(Action.ASSERT, call, name, case.since)
                 bond = Bond(ledger.address, case.bond)
                 plan.duties.append(Duty(Action.ASSERT, about, intent, call, case.until, bond))
-            elif case.stage == CaseStage.ANSWERED and now.time > case.until:
+            elif case.stage == ClaimCaseStage.ANSWERED and now.time > case.until:
                 call = ledger.conclude(case.id)
                 intent = _intent(Action.CONCLUDE, call, name, case.since)
                 plan.duties.append(Duty(Action.CONCLUDE, about, intent, call))
@@ -299,7 +299,8 @@ class Watch:
             "EvidenceDemands": False,
             "SessionDemands": False,
             "AlphaLedger": any(
-                case.answered_by == key and case.stage in (CaseStage.STOOD, CaseStage.DISMISSED)
+                case.answered_by == key
+                and case.stage in (ClaimCaseStage.STOOD, ClaimCaseStage.DISMISSED)
                 for case in standing.cases.values()
             ),
         }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from settlement.chain.standing import (
-    CaseStage,
     CaseView,
+    ClaimCaseStage,
     DemandStage,
     DemandView,
     DrawView,
@@ -163,8 +163,8 @@ def _demand(view: DemandView, mine: frozenset[bytes], now: int) -> Dispute:
 def _case(view: CaseView, mine: frozenset[bytes], now: int) -> Dispute:
     who, asker = _who(mine, view.drafter, "the drafter"), _who(mine, view.flagger, "the flagger")
     bps, _share = view.price_bps
-    running = view.running or view.stage == CaseStage.ANSWERED
-    if view.stage == CaseStage.ANSWERED:
+    running = view.running or view.stage == ClaimCaseStage.ANSWERED
+    if view.stage == ClaimCaseStage.ANSWERED:
         over = now > view.until
         what = f"{who} concludes it" if over else "a judge may refute the drafter's assertion"
     elif not view.running:

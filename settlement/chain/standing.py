@@ -75,7 +75,7 @@ class DemandStage(IntEnum):
     SILENT = 6
 
 
-class CaseStage(IntEnum):
+class ClaimCaseStage(IntEnum):
     """IAlphaLedger.Stage."""
 
     NONE = 0
@@ -260,7 +260,7 @@ class CaseView:
     drafter: bytes
     opened: tuple[Any, ...]
     since: bytes = b""
-    stage: CaseStage = CaseStage.OPEN
+    stage: ClaimCaseStage = ClaimCaseStage.OPEN
     answered_by: bytes = bytes(20)
     refutable_until: int = 0
 
@@ -279,20 +279,20 @@ class CaseView:
 
     @property
     def running(self) -> bool:
-        return self.stage in (CaseStage.OPEN, CaseStage.LATE)
+        return self.stage in (ClaimCaseStage.OPEN, ClaimCaseStage.LATE)
 
     @property
     def until(self) -> int:
-        if self.stage == CaseStage.ANSWERED:
+        if self.stage == ClaimCaseStage.ANSWERED:
             return self.refutable_until
-        place = _CASE_FIRST if self.stage == CaseStage.OPEN else _CASE_SECOND
+        place = _CASE_FIRST if self.stage == ClaimCaseStage.OPEN else _CASE_SECOND
         return int(self.opened[place])
 
     @property
     def price_bps(self) -> tuple[int, int]:
         """(share of D's stake at the deadline that runs, share of that to the flagger)."""
         late, silent, _refuted, reward, *_ = self.opened[_CASE_TERMS]
-        return int(late if self.stage == CaseStage.OPEN else silent), int(reward)
+        return int(late if self.stage == ClaimCaseStage.OPEN else silent), int(reward)
 
 
 @dataclass
@@ -440,10 +440,10 @@ def _judge(standing: Standing, found: ChainEvent) -> None:
         cases[event.case_id] = case
     elif isinstance(event, CaseAnswered):
         case = cases[event.case_id]
-        case.stage, case.answered_by = CaseStage.ANSWERED, event.by
+        case.stage, case.answered_by = ClaimCaseStage.ANSWERED, event.by
         case.refutable_until = event.refutable_until
     elif isinstance(event, CaseMoved):
-        cases[event.case_id].stage = CaseStage(event.stage)
+        cases[event.case_id].stage = ClaimCaseStage(event.stage)
     elif isinstance(event, Filed):
         standing.filings[event.challenger, event.commitment] = FilingView(
             event.challenger,

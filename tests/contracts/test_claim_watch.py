@@ -25,7 +25,7 @@ from settlement.chain.anvil import Anvil
 from settlement.chain.contracts import Contracts
 from settlement.chain.events import CaseMoved, Counted, LaneSettled
 from settlement.chain.lanes import Position, groups_of
-from settlement.chain.standing import CaseStage
+from settlement.chain.standing import ClaimCaseStage
 from settlement.claim_watch import WHOLE, claims_of, shortfall
 from settlement.hashing import ZERO32, keccak256
 from settlement.records import Claim, Manifest, Mode, RoundRecord, Sums, Tier
@@ -158,12 +158,12 @@ def test_a_failed_promise_is_flagged_once_answered_and_the_rest_is_tested_anew(
         (case,) = verifier.standing().cases.values()
         assert (case.flagger, case.drafter) == (V, D)
         drafter.look()
-        assert verifier.standing().cases[case.id].stage == CaseStage.ANSWERED
+        assert verifier.standing().cases[case.id].stage == ClaimCaseStage.ANSWERED
         until = verifier.standing().cases[case.id].refutable_until
         contracts.rpc.request("evm_setNextBlockTimestamp", hex(until + 1))
         contracts.rpc.request("evm_mine")
         drafter.look()
-        assert verifier.standing().cases[case.id].stage == CaseStage.STOOD
+        assert verifier.standing().cases[case.id].stage == ClaimCaseStage.STOOD
         # What was seen has replaced the promise: the same drafts break nothing now.
         rates = claims_of(verifier.chain.read())[counting.claim_id].rates
         assert rates[POOR] < PROMISED
@@ -208,7 +208,7 @@ def test_a_dismissed_case_starts_both_series_after_it(counting: Counting, tmp_pa
         events = list(watched.chain.read())
         moved = replace(
             events[-1],
-            event=CaseMoved(case.id, counting.claim_id, int(CaseStage.DISMISSED)),
+            event=CaseMoved(case.id, counting.claim_id, int(ClaimCaseStage.DISMISSED)),
         )
         claim = claims_of([*events, moved])[counting.claim_id]
         assert claim.case is None
@@ -217,7 +217,7 @@ def test_a_dismissed_case_starts_both_series_after_it(counting: Counting, tmp_pa
             assert claim.series[verifier].floor == claim.series[verifier].newest > 0
             assert shortfall(counting.claim_id, claim, verifier) is None
         gone = replace(
-            moved, event=CaseMoved(case.id, counting.claim_id, int(CaseStage.UNANSWERED))
+            moved, event=CaseMoved(case.id, counting.claim_id, int(ClaimCaseStage.UNANSWERED))
         )
         assert claims_of([*events, gone])[counting.claim_id].void
     finally:

@@ -36,7 +36,7 @@ from settlement.chain.events import (
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.paths import CONTRACTS
 from settlement.chain.send_journal import Call
-from settlement.chain.standing import CaseStage, Stage, fold
+from settlement.chain.standing import ClaimCaseStage, Stage, fold
 from settlement.challenges import Challenge, Step, standpoint
 from settlement.draws import Entry
 from settlement.duties import EXPIRE_GAS, PROOF_GAS, Action, Now, Plan, Policy, Price
@@ -137,13 +137,13 @@ def test_a_drafter_asserts_while_it_may_and_concludes_when_it_can() -> None:
     assert duty.bond.amount == 77
     # Past the first deadline it still may, until the last.
     assert [d.action for d in plan(opened, D, 220).duties] == [Action.ASSERT]
-    late = chain(case(), CaseMoved(4, ZERO32, CaseStage.LATE))
+    late = chain(case(), CaseMoved(4, ZERO32, ClaimCaseStage.LATE))
     assert [d.until for d in plan(late, D, 200).duties] == [220]
     assert plan(late, D, 221).duties == []
     answered = chain(case(), CaseAnswered(4, D, 800))
     assert plan(answered, D, 800).duties == []
     assert [d.action for d in plan(answered, D, 801).duties] == [Action.CONCLUDE]
-    over = chain(case(), CaseAnswered(4, D, 800), CaseMoved(4, ZERO32, CaseStage.STOOD))
+    over = chain(case(), CaseAnswered(4, D, 800), CaseMoved(4, ZERO32, ClaimCaseStage.STOOD))
     assert [d.action for d in plan(over, D, 900).duties] == [Action.PULL]
     assert plan(opened, V, 150).duties == []
 
