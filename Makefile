@@ -49,7 +49,7 @@ prove: setup ## Properties at length: fuzz, invariants, Python against Solidity,
 	FOUNDRY_PROFILE=million $(FORGE) test --match-contract SystemInvariants
 	$(PY) scripts/remove_guards.py
 	@if command -v halmos > /dev/null; then PATH="$(dir $(FORGE)):$$PATH" halmos --forge-build-out build/forge \
-	  --match-contract ^Symbolic --loop 40; else echo "halmos is not installed: pip install -e '.[prove]'"; fi
+	  --match-contract ^Symbolic --loop 40 --solver-timeout-assertion 300s; else echo "halmos is not installed: pip install -e '.[prove]'"; fi
 	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/unit tests/contracts $(ARGS)
 	$(PY) scripts/alpha_power.py
 	$(PY) scripts/mutants.py

@@ -121,14 +121,15 @@ contract SymbolicRules {
 
     // ------------------------------------------------------------------ money
 
-    /// @dev Where the reserve covers both dues, each gets all of its own. Where it does not, the division
-    /// by their sum is the fuzzer's (`testFuzz_grantsFitReserveAndDues`).
+    /// @dev Where the reserve covers both dues, each gets all of its own. 16 bits: with more the solver
+    /// finds no end. Where it does not cover them, and for all widths, it is the fuzzer's
+    /// (`testFuzz_grantsFitReserveAndDues`).
     function check_WhatIsCoveredIsGranted(
-        uint96 reserve,
-        uint128 dueDrafter,
-        uint128 dueVerifier,
-        uint96 paidDrafter,
-        uint96 paidVerifier
+        uint16 reserve,
+        uint16 dueDrafter,
+        uint16 dueVerifier,
+        uint16 paidDrafter,
+        uint16 paidVerifier
     ) external pure {
         unchecked {
             uint256 d = dueDrafter > paidDrafter ? dueDrafter - paidDrafter : 0;
@@ -141,10 +142,12 @@ contract SymbolicRules {
         }
     }
 
-    /// @dev And whatever is paid within that budget fits the reserve with the fee on it. 16 bits: with
-    /// more the solver finds no end, and `testFuzz_grantsFitReserveAndDues` has all.
+    /// @dev And whatever is paid within that budget fits the reserve with the fee on it, in 12 bits. In all:
+    /// paid · 10,200 ≤ reserve · 10,000, so paid · 200 ≤ (reserve − paid) · 10,000, and the quotient of
+    /// those is at most reserve − paid, rounded up or not.
     function check_GrantsFitTheReserve(uint16 reserve, uint16 paid) external pure {
         unchecked {
+            if (reserve >= 1 << 12) return;
             if (paid > uint256(reserve) * PaymentRule.BPS / (PaymentRule.BPS + 200)) return;
             assert(paid + PaymentRule.feeUp(paid, 200) <= reserve);
         }
