@@ -281,6 +281,7 @@ class WindowControl:
         self._tokens = 0
         self._lost = 0.0  # seconds that drafts which did not pay have cost
         self._first = True  # no drafts have been asked for in this session
+        self._in_full = False  # all of the last window was accepted
         self._why = "first round"
         self._experience = known = experience or Experience()
         if known.asked:
@@ -372,6 +373,9 @@ class WindowControl:
             if self._idle >= self._patience(probe):
                 self._why = "probe: not drafting was faster"
                 return probe
+            if remaining is not None and hope and self._may_copy(hope, remaining):
+                self._why = "probe: this text may be another than those before"
+                return hope
             self._why = "not drafting is faster"
             return 0
         untimed = not self.cost.known(1) and self._alone_ago >= _RETIME
@@ -394,6 +398,15 @@ class WindowControl:
             self._lost + self._loss(window, alone)
             <= _LEARNING_SHARE * (self._tokens + remaining) / alone
         )
+
+    def _may_copy(self, window: int, remaining: int) -> bool:
+        """Whether to find out if this text is one that the drafter guesses well, as one that copies
+        its prompt is: by its first window, where that costs little of the text, and by more as long
+        as all of the last one came true."""
+        alone = self.rate(0)
+        if not self._first:
+            return self._in_full
+        return self._loss(window, alone) <= _LEARNING_SHARE * remaining / alone
 
     @property
     def _learning(self) -> bool:
@@ -437,6 +450,7 @@ class WindowControl:
         self._tried += trials
         self._tokens += done.accepted + 1
         if asked:
+            self._in_full = 0 < done.drafts == done.accepted
             self._spend(done)
             if self._first and self._rtt is not None:
                 late = done.draft_seconds + (done.network_seconds or 0.0) - self._rtt

@@ -366,7 +366,11 @@ def test_learning_costs_a_short_text_little_and_goes_on_in_later_ones():
     assert sum(took for _, took in played) < 12 * plain * 1.08
     assert max(drafted for drafted, _ in played) <= 4
     assert 4 <= sum(drafted for drafted, _ in played) <= 20  # learnt, and done with
-    world.alpha, world.draft, world.rtt = 0.95, 0.2, 1.0  # it is looked at again, in some later text
+    world.alpha, world.draft, world.rtt = (
+        0.95,
+        0.2,
+        1.0,
+    )  # it is looked at again, in some later text
     later = [world.session(memory.control("d", 8), tokens) for _ in range(40)]
     assert min(drafted for drafted, _ in later[-10:]) > 4
 
@@ -380,3 +384,19 @@ def test_a_prompt_that_the_drafter_runs_first_does_not_give_it_up(opening):
     played = [world.session(memory.control("d", 12), 64) for _ in range(10)]
     took = sum(took - opening for _, took in played[3:]) / len(played[3:])
     assert took < 0.5 * 64 * 8.0
+
+
+def test_a_text_that_is_copied_is_found_among_those_that_are_not():
+    """Experience says that drafts do not pay; a text that the drafter guesses well pays at once,
+    where a try is cheap."""
+    costs = {1: 8.0, 2: 8.2, 3: 8.4, 5: 8.8, 9: 9.6}
+    world = Opening(0.15, draft=0.01, a=7.8, b=0.2, single=8.0, rtt=4.0)
+    world.opening = 0.0  # lookups have nothing to run first
+    memory, tokens = WindowMemory(costs), 128
+    plain = [world.session(memory.control("lookup", 8), tokens)[1] for _ in range(12)]
+    assert max(plain[1:]) < 1.04 * tokens * 8.0
+    for _ in range(4):
+        world.alpha = 0.97
+        assert world.session(memory.control("lookup", 8), tokens)[1] < 0.3 * tokens * 8.0
+        world.alpha = 0.15  # after a copy the next text has to be seen through
+        assert world.session(memory.control("lookup", 8), tokens)[1] < 1.15 * tokens * 8.0
