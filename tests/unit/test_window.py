@@ -400,3 +400,20 @@ def test_a_text_that_is_copied_is_found_among_those_that_are_not():
         assert world.session(memory.control("lookup", 8), tokens)[1] < 0.3 * tokens * 8.0
         world.alpha = 0.15  # after a copy the next text has to be seen through
         assert world.session(memory.control("lookup", 8), tokens)[1] < 1.15 * tokens * 8.0
+
+
+def test_a_window_that_comes_true_is_followed_by_another():
+    """Two drafts that are right say too little to pay by what is known; the next may say more."""
+    memory = WindowMemory({1: 8.0, 2: 8.5, 3: 9.0, 4: 12.0, 5: 15.0, 9: 27.0})
+    teaching = memory.control("d", 8)
+    for number in range(60):
+        right = number % 10 < 3
+        teaching.observe(Round(1, int(right), not right, 0.0, 1, 8.5, 6.0))
+    for came_true in (True, False):
+        control = memory.control("d", 8)
+        window = control.choose(256)
+        assert window == 2
+        accepted = window if came_true else 1
+        control.observe(Round(window, accepted, not came_true, 0.0, window, 9.0, 6.0))
+        assert control.rate(0) > max(control.rate(k) for k in range(1, 9))
+        assert bool(control.choose(250)) is came_true
