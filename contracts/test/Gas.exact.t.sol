@@ -5,7 +5,6 @@ import {ExactEvidence} from "../libraries/ExactEvidence.sol";
 import {ExactModel} from "../libraries/ExactModel.sol";
 import {Records} from "../libraries/Records.sol";
 import {Traces} from "../libraries/Traces.sol";
-import {Trees} from "../libraries/Trees.sol";
 import {ExactElementWork} from "./ExactElementWork.sol";
 
 /// @notice What the proofs of an exact fault cost as transactions of their own, at the default target's
