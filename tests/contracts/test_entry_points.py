@@ -155,6 +155,7 @@ SNAPSHOTS: Final = {
     "StakeVault.setLeastStake": (
         "test_slash_APoorStakeSettlesNoFault",
         "test_slash_AStakeOfTheLeastSettlesTheFault",
+        "test_slash_ALeastStakeMovesInStepsAndLater",
     ),
     "LaneEscrow.setParameters": (
         "test_fault15_epochKeepsItsFee",
