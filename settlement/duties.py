@@ -60,16 +60,18 @@ class Bond:
 
 @dataclass(frozen=True)
 class Price:
-    """A slash that a call brings about, and the caller's share of it, in basis points."""
+    """A slash that a call brings about, and the caller's share of it, in basis points; less the
+    stake tokens that it may cost the caller besides."""
 
     guilty: bytes
     role: Role
     bps: int
     share_bps: int
+    less: int = 0
 
     def reward(self, slashable: int) -> int:
         """Stake tokens for the caller out of that stake."""
-        return slashable * self.bps // BPS * self.share_bps // BPS
+        return slashable * self.bps // BPS * self.share_bps // BPS - self.less
 
 
 @dataclass(frozen=True)

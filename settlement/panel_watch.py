@@ -38,7 +38,7 @@ from settlement.hashing import keccak256, uint
 from settlement.panel_dues import dues
 from settlement.panels import Answer
 
-_SETTLED_AT, _UNTIL = 20, 21  # places in IPlaceRule.Subject
+_TOKEN, _SETTLED_AT, _UNTIL = 5, 20, 21  # places in IPlaceRule.Subject
 _ACCUSE_GAS: Final = 1_500_000
 # Of the stake accused, what its owner puts down to appeal: a twentieth is asked under the terms
 # that are deployed, twice that where the place had been cleared once.
@@ -383,10 +383,22 @@ class PanelWatch:
                 call,
                 until,
                 Bond(contracts.panel.address, bond),
-                Price(suspect.guilty, role, fault_bps, reward_bps),
+                Price(
+                    suspect.guilty, role, fault_bps, reward_bps, self._pay(suspect, role, subject)
+                ),
                 _ACCUSE_GAS,
             )
         )
+
+    def _pay(self, suspect: Suspect, role: Role, subject: Sequence[Any]) -> int:
+        """Stake tokens of the bond that go to the jurors, at most: nothing, but where the stake is
+        too small for its conviction to settle the fault. Else somebody with little stake could
+        have auditors spend more on convicting it, round after round, than they get."""
+        contracts, token = self._contracts, bytes(subject[_TOKEN])
+        if contracts.vault.slashable(suspect.guilty, role) >= contracts.vault.least_stake():
+            return 0
+        fees = contracts.panel_terms.fee_of(token) * contracts.panel_terms.seats()
+        return fees * contracts.escrow.stake_price_q32(token) >> 32
 
     # ------------------------------------------------------------ seats
 

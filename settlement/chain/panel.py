@@ -194,6 +194,11 @@ class PanelTerms(Owned):
         bond, fault, reward, victims, *_ = self.view("terms")
         return int(bond), int(fault), int(reward), int(victims)
 
+    def seats(self) -> int:
+        """Jurors of a panel and of its appeal together, of batches settled now."""
+        _bond, _fault, _reward, _victims, panel, appeal, *_ = self.view("terms")
+        return int(panel) + int(appeal)
+
     def fee_of(self, token: bytes) -> int:
         return int(self.view("feeOf", token))
 

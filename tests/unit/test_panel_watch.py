@@ -159,9 +159,19 @@ def plan(
             draft_subject=answers.get("draft_subject", subject()),
             draft_question=b"drafts",
         ),
-        panel_terms=Told(b"\x36" * 20, terms=(BOND, 5_000, 2_500, 2_500)),
+        panel_terms=Told(
+            b"\x36" * 20,
+            terms=(BOND, 5_000, 2_500, 2_500),
+            fee_of=answers.get("fee_of", 0),
+            seats=20,
+        ),
+        escrow=Told(b"\x38" * 20, stake_price_q32=3 << 31),
         audits=Told(AUDITS),
-        vault=Told(b"\x37" * 20, slashable=answers.get("slashable", 0)),
+        vault=Told(
+            b"\x37" * 20,
+            slashable=answers.get("slashable", 0),
+            least_stake=answers.get("least_stake", 0),
+        ),
     )
     watch = PanelWatch(contracts, who, frozenset([who]), held or Held(), policy)  # type: ignore
     return watch.plan(events, standing or Standing(), Now(60, time))
@@ -437,6 +447,14 @@ def test_a_suspect_is_accused_with_its_bond_while_the_evidence_is_owed() -> None
         place_of=b"\x01" * 32,
     )
     assert late.duties == []
+
+
+def test_what_the_jurors_of_a_poor_stake_cost_its_accuser_is_reckoned_with() -> None:
+    """Their pay comes out of the bond where the conviction settles no fault."""
+    rich, poor = (accuse(slashable=stake, least_stake=1_000, fee_of=2) for stake in (1_000, 999))
+    prices = [made.duties[0].price for made in (rich, poor)]
+    assert [price and price.less for price in prices] == [0, 2 * 20 * 3 // 2]
+    assert [price and price.reward(8_000) for price in prices] == [1_000, 1_000 - 60]
 
 
 def test_a_false_draft_is_accused_of_its_drafter() -> None:
