@@ -95,6 +95,7 @@ class TicketWatch:
         held = {ticket.text: ticket for ticket in drawer.tickets()}
         entered: set[bytes] = set()
         concerned: list[TicketView] = []
+        running = 0  # tickets of this key's that fees will have to pay for
         for view in found.tickets.values():
             leads, jury = view.by in mine, found.juries[view.jury]
             if leads or mine & set(jury.members):
@@ -108,6 +109,7 @@ class TicketWatch:
                 entered |= {text} if text else set()
             if view.ended:
                 continue
+            running += ticket is not None and ticket.kind == TicketKind.DRAWN
             step = _Step(contracts, key, view, found, now, policy, leads)
             with plan.apart(Action.NAME, step.about, step.open_until):
                 step.take(plan, ticket, standing)
@@ -116,7 +118,6 @@ class TicketWatch:
             for ticket in held.values()
             if ticket.text not in entered and _is_open(ticket, standing, now)
         ]
-        running = sum(view.by in mine and not view.ended for view in concerned)
         terms = contracts.audit_terms.terms() if waiting else ()
         for ticket in waiting:
             with plan.apart(Action.ENTER, _name(ticket), 0):

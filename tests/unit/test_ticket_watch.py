@@ -182,6 +182,11 @@ def test_nothing_is_entered_that_no_fees_are_left_for() -> None:
     """Of a batch worth 500,000 the audit fee is 10,000: three times 3,333."""
     assert plan(HOLDER, (), SETTLED, DRAWN, fees=9_999).duties
     assert plan(HOLDER, (), SETTLED, DRAWN, fees=9_998).duties == []
+    entered = (*TICKET, *ALL)
+    other = replace(DRAWN, sample=2, text=OTHER_TEXT)
+    for kept, due in ((DRAWN, 0), (CANARY, 1)):
+        made = plan(HOLDER, entered, SETTLED, kept, other, fees=9_999)
+        assert actions(made).count(Action.ENTER) == due, "fees pay for no canary"
     two = replace(DRAWN, sample=2, text=OTHER_TEXT)
     assert len(plan(HOLDER, (), SETTLED, DRAWN, two, fees=9_999).duties) == 1
 
