@@ -26,6 +26,8 @@ _FIRST_ROUNDS = 8
 # Share of a text's time that learning whether drafts pay may cost in one session; what is then not
 # known yet is learnt in later ones.
 _LEARNING_SHARE = 0.015
+# What a draft is guessed to cost, in passes of the target, until one was timed.
+_DRAFT_SHARE = 0.1
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
 _LEVEL_RATE = 0.2
 _SHAPE_RATE = 0.02
@@ -325,7 +327,8 @@ class WindowControl:
         exchange = self._exchange if self._rtt is None else self._rtt
         if self._bandwidth:
             exchange += k * self._bytes_per_draft / self._bandwidth
-        drafting = k * (self._draft_cost or 0.0)
+        each = _DRAFT_SHARE * self.cost.seconds(1) if self._draft_cost is None else self._draft_cost
+        drafting = k * each
         if self._overlap:
             # The next window is ready if all k are accepted and the token after them was guessed.
             drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
@@ -392,7 +395,7 @@ class WindowControl:
         """Whether one more round that is believed not to pay stays within what a text of this
         length may spend on learning."""
         alone = self.rate(0)
-        if alone <= 0 or self._first:  # one window a text, or nothing would ever be learnt
+        if alone <= 0 or not self._experience.asked:  # or nothing would ever be learnt
             return True
         return (
             self._lost + self._loss(window, alone)
@@ -413,11 +416,13 @@ class WindowControl:
         return self._tried < _FIRST_TRIALS and self._drafted_rounds < _FIRST_ROUNDS
 
     def _patience(self, probe: int) -> float:
-        """Rounds without drafts before a probe, so that probes cost about 1/50 of the time."""
+        """Rounds without drafts before a probe, so that probes cost about 1/50 of the time, and
+        1/150 once much is known."""
         alone = self.rate(0)
         if alone <= 0:
             return 8
-        return max(8.0, 50 * self._loss(probe, alone) * alone)
+        seldom = 50 if self._experience.trials < 2 * _FIRST_TRIALS else 150
+        return max(8.0, seldom * self._loss(probe, alone) * alone)
 
     def _loss(self, window: int, alone: float) -> float:
         """Seconds that a window is expected to cost beyond the same tokens without drafts."""

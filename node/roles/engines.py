@@ -83,7 +83,7 @@ class WorkerDrafter:
     async def open(
         self, order: Order, seed: bytes, prompt: Sequence[int], output: Sequence[int]
     ) -> DraftSession:
-        return await self._worker.call(
+        handle = await self._worker.call(
             self._drafter.open,
             prompt,
             SamplingParams.from_order(order),
@@ -91,6 +91,14 @@ class WorkerDrafter:
             output_ids=output,
             stop_ids=frozenset(order.stop_ids),
         )
+        # The prompt runs now, while the verifier runs it too: else the first window waits for it.
+        try:
+            await self._worker.draft_ahead(handle, 1)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._worker.finish(handle.close)
+            raise
+        return handle
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
         owed = self._owed.get(handle)
