@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from live import Live, eventually
 from watched_node import frames_of
 
+from node.config import NodeConfig, PanelConfig
 from node.devnet.books import ChainReader
 from node.devnet.options import DevnetOptions, Operator
 from node.devnet.processes import Fleet
@@ -50,6 +52,10 @@ class Court(Fleet):
         if operator.name == LIAR:
             return [sys.executable, str(Path(__file__).parent / "lying_verifier.py")]
         return super().program(operator)
+
+    def _config(self, operator: Operator) -> NodeConfig:
+        # Bonds of tickets under way would be missing where tokens are counted.
+        return replace(super()._config(operator), panel=PanelConfig(tickets=0))
 
 
 @pytest.fixture(scope="module")
