@@ -5,10 +5,11 @@ lane's seed (from the batch's randomness), the vault's stakes *as they stood whe
 registered* (nobody can stake into a draw whose randomness is known), the target model, and the
 lane's parties, who are left out.
 
-This draw is of the nodes' own: the juries of the contracts (`settlement.panels`) are drawn by
-another seed and answered by nobody here yet. Commitments and reveals travel as signed messages
-between V and the drawn auditors: a silent or careless auditor is seen and reported by them, and
-loses nothing. `Draws` is the seam: a jury's events can name the auditors there.
+This draw is of the nodes' own, over whole sessions: the juries of the contracts
+(`settlement.panels`), who answer for one token and are paid, are drawn by another seed
+(`roles.tickets`, `roles.juror`). Commitments and reveals travel as signed messages between V and
+the drawn auditors: a silent or careless auditor is seen and reported by them, and loses nothing.
+What these auditors hold they also enter tickets from (`sealing_tickets`).
 """
 
 from __future__ import annotations
