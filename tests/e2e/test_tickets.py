@@ -236,7 +236,13 @@ def test_what_is_no_parcel_is_refused_and_breaks_nothing() -> None:
 # ---------------------------------------------------------------- answering
 
 
-@pytest.mark.parametrize("mode", [Mode.GREEDY, Mode.COUPLED, Mode.REJECTION])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Mode.REJECTION,
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (Mode.GREEDY, Mode.COUPLED)),
+    ],
+)
 @pytest.mark.parametrize(("kind", "right"), [(TicketKind.DRAWN, True), (TicketKind.CANARY, False)])
 def test_a_drawn_token_passes_before_all_and_a_canary_before_none(
     mode: Mode, kind: TicketKind, right: bool
@@ -322,6 +328,7 @@ def test_a_model_that_is_too_slow_costs_no_stake() -> None:
     assert tried(4, act, worker=Slow()) == [Answer(withheld=True)] * 2
 
 
+@pytest.mark.slow  # for what the logs make of it
 def test_a_chain_that_does_not_answer_for_a_while_ends_nothing() -> None:
     async def act(trial: Trial) -> Any:
         name, ticket = trial.holder(TicketKind.DRAWN)
