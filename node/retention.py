@@ -16,8 +16,9 @@ from node.journal import Journal
 from node.roles.stored import unpack_runs
 
 EVERY: Final = 3600.0
-# Tickets of audits and what was delivered for them: long before that the audits are over.
+# Tickets and what was delivered for them: an audit and the panel after it are over by then.
 TICKETS: Final = ("parcel", "ticket")
+TICKETS_KEPT: Final = 30 * 24 * 3600.0
 AT_ONCE: Final = 32  # sessions dropped in one commit: others wait for the journal meanwhile
 
 
@@ -34,7 +35,7 @@ async def keep_short(journal: Journal, seconds: float, clock: Callable[[], float
         }
         journal.prune_vouchers(before)
         for done_with in TICKETS:
-            journal.prune_secrets(done_with, before)
+            journal.prune_secrets(done_with, min(before, clock() - TICKETS_KEPT))
         while journal.prune(before, covered, AT_ONCE):
             await trio.sleep(0.01)
         await trio.sleep(EVERY)

@@ -204,7 +204,7 @@ class PanelWatch:
     ) -> None:
         """Says what is journalled of a ticket; where nothing is and time runs out, that nothing was
         delivered: silence would cost stake, and anybody can enter tickets."""
-        salt = self._held.secret(f"audit-jury:{jury.id}:{jury.since.hex()}")
+        salt = self._held.secret(f"audit-jury:{ticket.question}")
         nothing = Sealed(Answer(withheld=True), salt)
         sealed, kept = self._held.sealed(ticket.question), jury.committed.get(member)
         if sealed is None and kept is None:

@@ -121,7 +121,9 @@ class TicketWatch:
         terms = contracts.audit_terms.terms() if waiting else ()
         for ticket in waiting:
             with plan.apart(Action.ENTER, _name(ticket), 0):
-                running += self._enter(plan, contracts, terms, ticket, standing, now, running)
+                running += self._enter(
+                    *(plan, contracts, terms, ticket, standing, now, policy, running)
+                )
         for view in concerned:
             with plan.apart(Action.COLLECT, f"audit {view.id}", 0):
                 plan.duties += self._dues(contracts, mine, found, view)
@@ -147,19 +149,29 @@ class TicketWatch:
         ticket: Ticket,
         standing: Standing,
         now: Now,
+        policy: PanelPolicy,
         running: int,
     ) -> int:
         """Seals a ticket; 1 where that is due. Not where it might be too late to open it, which
         would cost the bond, and not where no fees are left for its auditors."""
         until = None
+        bond = Bond(contracts.audits.address, int(terms[_BOND]))
+        if bond.amount > policy.bond:
+            reason = f"entering a ticket takes {bond.amount} token units as a bond, "
+            reason += f"and panel.accuse_tokens allows {policy.bond}"
+            plan.lacks.append(Lack(Action.ENTER, _name(ticket), 0, reason))
+            return 0
         if ticket.kind == TicketKind.DRAWN:
+            content = panels.drawn_content(ticket.batch_id, ticket.index, ticket.sample)
+            # Somebody else has had it audited: a second ticket for a token loses its bond.
+            if contracts.audits.audit_of_token(content):
+                return 0
             batch = standing.batches[ticket.batch_id]
             spans = terms[_SPANS]
             until = batch.evidence_until - spans[_SEAT] - spans[_COMMIT] - spans[_OPEN] // 4
             if now.time > until or not self._pays(contracts, batch, ticket, terms, running):
                 return 0
         call = contracts.audits.enter(ticket.sealed, ticket.model, ticket.text)
-        bond = Bond(contracts.audits.address, int(terms[_BOND]))
         intent = f"ticket-enter:{ticket.sealed.hex()}"
         plan.duties.append(Duty(Action.ENTER, _name(ticket), intent, call, until, bond))
         return 1

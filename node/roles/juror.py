@@ -18,6 +18,7 @@ import trio
 
 from node.network.errors import NetworkError, Refused
 from node.roles.answering import NotThere
+from node.roles.deadlines import finish_by, passed
 from node.roles.delivery import Broken, Delivered, Undelivered, fetch_judged
 from node.roles.parcels import Parcel
 from node.roles.ports import Node
@@ -156,16 +157,16 @@ class JurorRole:
         question = case.question(jury.id)
         until = jury.summoned.commit_until - case.commit_span // 3
         sources = dict.fromkeys((subject.verifier, subject.drafter, subject.client, case.accuser))
-        reason, able = "", case.of_target or case.of_draft
+        reason, able = "it is not delivered", case.of_target or case.of_draft
+        if case.of_canary and self._canaries is not None:
+            return await self._answer_canary(case, self._canaries, until)
         while True:
-            if case.of_canary and self._canaries is not None:
-                try:
-                    parcel = await self._canaries(case)
-                    return await self.engine.answer(parcel.case, parcel.index, parcel.within)
-                except (Undelivered, Refused, NetworkError) as error:
-                    reason = str(error)
             if able:
-                delivered, reason = await self._delivered(case, list(sources))
+                found = await finish_by(
+                    *(until, self._chain_time, self._pause),
+                    lambda: self._delivered(case, list(sources)),
+                )
+                delivered, reason = found or (None, reason)
                 if delivered is not None:
                     terms = delivered.terms
                     run = Case(terms.order, terms.seed, delivered.delivery, delivered.rounds)
@@ -183,6 +184,34 @@ class JurorRole:
             await trio.sleep(self._pause)
             if question not in {c.question(j.id) for c, j, _ in self._sitting()}:
                 return None
+
+    async def _answer_canary(
+        self, case: PanelCase, canaries: Callable[[PanelCase], Awaitable[Parcel]], until: float
+    ) -> Answer:
+        """Of a text that nobody but its planter vouches for: withheld, whatever it does to hold
+        this node up or to make it fail. That convicts nobody."""
+
+        async def run() -> Answer:
+            while True:
+                try:
+                    parcel = await canaries(case)
+                    return await self.engine.answer(parcel.case, parcel.index, parcel.within)
+                except (Undelivered, Refused, NetworkError) as error:
+                    reasons.append(str(error))
+                await trio.sleep(self._pause)
+
+        reasons = ["it is not delivered"]
+        try:
+            answer = await finish_by(until, self._chain_time, self._pause, run)
+            if answer is not None:
+                return answer
+        except Exception as error:
+            if await passed(self._chain_time, until) or isinstance(error, (OtherModel, ValueError)):
+                reasons.append(str(error))
+            else:
+                raise
+        self.node.log.warning("answered as withheld", case=case.id, reason=reasons[-1])
+        return Answer(withheld=True)
 
     async def _delivered(
         self, case: PanelCase, sources: list[bytes]

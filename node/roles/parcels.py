@@ -9,6 +9,7 @@ seed, prompt, text, drafts, coins, and V's own figures there.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,7 +21,8 @@ from node.roles.frames import DraftFrame, FrameError, Round, VerdictFrame, read,
 from node.roles.rerun import Case
 from settlement.hashing import ZERO32, keccak256
 from settlement.panels import verdict_figures
-from settlement.records import NO_TOKEN, Mode, Order, VerdictLeaf
+from settlement.records import NO_TOKEN, Mode, Order, VerdictLeaf, kept_hash, top_hash
+from settlement.schema import RecordError
 
 MOST_BYTES: Final = 1 << 25  # of a parcel: 1,024 rounds with full lists fit twice over
 _NOBODY: Final = bytes(20)
@@ -64,13 +66,21 @@ class Parcel:
         """One hash of it (`panels.verdict_figures`)."""
         return verdict_figures(self.leaf)
 
-    def with_leaf(self, leaf: VerdictLeaf) -> Parcel:
-        """The same with another word in that place."""
+    def with_token(self, token: int) -> Parcel:
+        """The same with another token in that place; where a draft was accepted there, it is of
+        that token too (outside rejection and relaxed mode, whose lists say which it may be)."""
         last = self.case.rounds[-1]
-        leaves = list(last.verdict.leaves)
+        leaves, draft = list(last.verdict.leaves), last.draft
+        leaf = replace(self.leaf, token=token)
+        if leaf.accepted:
+            assert draft is not None
+            leaf = replace(leaf, draft_token=token)
+            drafts = list(draft.leaves)
+            drafts[self.within] = replace(drafts[self.within], token=token)
+            draft = DraftFrame(draft.commit, draft.signature, tuple(drafts), draft.kept, draft.tops)
         leaves[self.within] = leaf
         verdict = VerdictFrame(last.verdict.verdict, last.verdict.signature, tuple(leaves))
-        rounds = (*self.case.rounds[:-1], Round(last.draft, verdict))
+        rounds = (*self.case.rounds[:-1], Round(draft, verdict))
         return replace(self, case=replace(self.case, rounds=rounds))
 
     def to_wire(self) -> bytes:
@@ -83,29 +93,25 @@ class Parcel:
     def from_wire(cls, raw: bytes) -> Parcel:
         """The inverse of `to_wire`; FrameError otherwise. The text is whatever its sender wrote:
         nobody has signed it."""
-        salt, raw = take(raw, 32, "salt")
-        seed, raw = take(raw, 32, "seed")
-        head, raw = take(raw, 4, "place")
-        parts = []
-        while raw:
-            size, raw = take(raw, 4, "size")
-            part, raw = take(raw, *struct.unpack(">I", size), "part")
-            parts.append(part)
-        if len(parts) < 3:
-            raise FrameError(f"a parcel has an order, a prompt and rounds, not {len(parts)} parts")
-        order, rest = read(Order, parts[0])
+        head, _ = take(raw[:68], 68, "salt, seed and place")
+        salt, seed, (within,) = head[:32], head[32:64], struct.unpack(">I", head[64:])
+        parts = _parts(raw, 68)
+        order, rest = read(Order, next(parts, b""))
         if rest:
             raise FrameError(f"{len(rest)} bytes after the order")
         try:
-            delivery = decode(parts[1], PromptDelivery)
+            delivery = decode(next(parts, b""), PromptDelivery)
         except MalformedFrame as error:
             raise FrameError(f"no prompt: {error}") from error
-        rounds = tuple(Round.from_wire(part) for part in parts[2:])
-        (within,) = struct.unpack(">I", head)
-        if within >= len(rounds[-1].verdict.leaves):
-            raise FrameError(f"the last round has no token {within}")
+        rounds: list[Round] = []
+        for part in parts:
+            if len(rounds) == order.max_tokens:
+                raise FrameError(f"more rounds than the {order.max_tokens} tokens ordered")
+            rounds.append(Round.from_wire(part))
+        if not rounds or within >= len(rounds[-1].verdict.leaves):
+            raise FrameError(f"the last of {len(rounds)} rounds has no token {within}")
         _check(order, rounds)
-        return cls(salt, Case(order, seed, delivery, rounds), within)
+        return cls(salt, Case(order, seed, delivery, tuple(rounds)), within)
 
     @property
     def text(self) -> bytes:
@@ -118,9 +124,19 @@ def text_of(raw: bytes) -> bytes:
     return keccak256(raw)
 
 
-def _check(order: Order, rounds: tuple[Round, ...]) -> None:
-    """That a second run finds what it reads. FrameError otherwise: else a stranger's parcel could
-    make a run fail that costs its auditor stake."""
+def _parts(raw: bytes, at: int) -> Iterator[bytes]:
+    """The sized parts from `at` on, one by one: what the first says may refuse the rest."""
+    while at < len(raw):
+        (size,) = struct.unpack(">I", take(raw[at : at + 4], 4, "size")[0])
+        at += 4 + size
+        if at > len(raw):
+            raise FrameError(f"truncated: a part ends at {at} of {len(raw)} bytes")
+        yield raw[at - size : at]
+
+
+def _check(order: Order, rounds: Sequence[Round]) -> None:
+    """That a second run finds what it reads, lists included: nobody has checked a stranger's parcel
+    as the parties of a session check each other's frames. FrameError otherwise."""
     position = order.start_position
     for number, done in enumerate(rounds):
         verdict, draft = done.verdict.verdict, done.draft
@@ -137,7 +153,29 @@ def _check(order: Order, rounds: tuple[Round, ...]) -> None:
             wanted = len(drafts) if order.mode == Mode.REJECTION else 0
             if len(draft.kept) != wanted or len(draft.tops) != len(drafts) * bool(order.relax_tau):
                 raise FrameError(f"round {number} lacks its drafts' lists")
+            try:
+                _check_lists(draft)
+            except RecordError as error:
+                raise FrameError(f"round {number}: {error}") from error
         position += len(leaves)
+
+
+def _check_lists(draft: DraftFrame) -> None:
+    """As `session.check_draft`, but for what is signed or follows from the chains. FrameError,
+    RecordError."""
+    for index, leaf in enumerate(draft.leaves):
+        if leaf.token == NO_TOKEN:
+            raise FrameError("a draft without a token")
+        if draft.kept:
+            kept = draft.kept[index]
+            below = sum(mass for token, mass in kept if token < leaf.token)
+            mass = dict(kept).get(leaf.token, 0)
+            if leaf.kept_hash != kept_hash(kept) or not mass:
+                raise FrameError("a kept list is not the draft's")
+            if (leaf.q, leaf.q_below) != (mass, below):
+                raise FrameError("q or qBelow is not the kept list's")
+        if draft.tops and leaf.top_hash != top_hash(draft.tops[index]):
+            raise FrameError("a top list is not the draft's")
 
 
 def _bare_order(order: Order) -> Order:

@@ -7,16 +7,16 @@ and opens them.
 Of a drawn lane's samples, number i falls to the drawn auditor number i modulo how many they are, so
 that no token is entered twice, which would cost a bond. Who is away leaves its share undone.
 
-A canary is a session that was found clean, up to the end of some round, with another token in the
-last place. Its hidden state is the true one: who makes a fingerprint and looks at no figure passes
-it.
+A canary is a session that was found clean, up to the end of some round, with another token in one
+place of that round: any of the session's tokens, as a draw falls on them, so that where the
+question stands tells nothing. Its hidden state is the true one: who makes a fingerprint and looks
+at no figure passes it.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -32,7 +32,7 @@ from settlement import trees
 from settlement.chain.panel import TicketKind
 from settlement.draws import target_of
 from settlement.panels import place_of, verdict_figures
-from settlement.records import Tier, VerdictLeaf
+from settlement.records import Mode, Tier
 from settlement.ticket_watch import Ticket
 
 TICKET: Final = "ticket"  # the journal's name for what is to be entered
@@ -96,21 +96,23 @@ class Clerk:
         if node.journal.secret(name) is not None:
             return
         choice = random.Random(lot)
-        rounds = [
-            index
+        # Where a draft was accepted from a list, the list would have to be another.
+        listed = order.mode == Mode.REJECTION or order.relax_tau
+        places = [
+            (index, within)
             for index, done in enumerate(delivered.rounds)
-            # A round that a stop has cut short may end in a draft.
-            if not done.verdict.leaves[-1].accepted
+            for within, leaf in enumerate(done.verdict.leaves)
+            if not (listed and leaf.accepted)
         ]
-        if not rounds:
+        if not places:
             return
-        index = choice.choice(rounds)
-        within = len(delivered.rounds[index].verdict.leaves) - 1
+        index, within = choice.choice(places)
         true = Parcel.of(node.entropy(32), delivered, index, within)
-        leaf = _other(true, choice)
-        if leaf is None:
+        token = _other(true, choice)
+        if token is None:
             return
-        parcel = true.with_leaf(leaf)
+        parcel = true.with_token(token)
+        leaf = parcel.leaf
         print_ = findings.fingerprints[leaf.position - order.start_position]
         if self._tier != Tier.EXACT:
             answer = await self._engine.answer(parcel.case, index, within)
@@ -134,13 +136,11 @@ class Clerk:
         return text
 
 
-def _other(parcel: Parcel, choice: random.Random) -> VerdictLeaf | None:
-    """The last word with another token of the same text; None where it has no other."""
+def _other(parcel: Parcel, choice: random.Random) -> int | None:
+    """Another token of the same text; None where it has no other."""
     leaf, case = parcel.leaf, parcel.case
     tokens = {*case.delivery.prompt, *case.output} - {leaf.token, leaf.draft_token}
-    if not tokens:
-        return None
-    return replace(leaf, token=choice.choice(sorted(tokens)))
+    return choice.choice(sorted(tokens)) if tokens else None
 
 
 def ticket_of(raw: bytes) -> Ticket:

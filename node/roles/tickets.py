@@ -19,7 +19,7 @@ from node.network import exchange
 from node.network.errors import NetworkError, Refused
 from node.network.messages import MAX_PARCEL_PAGE, Kind, ParcelPage, ParcelRequest
 from node.roles.allowance import Allowance
-from node.roles.answering import NotThere
+from node.roles.deadlines import finish_by
 from node.roles.delivery import DEADLINE, Undelivered
 from node.roles.frames import FrameError
 from node.roles.lines import ask
@@ -33,6 +33,10 @@ from settlement.panel_watch import Sealed
 from settlement.panels import Answer
 
 PAUSE: Final = 1.0  # seconds between attempts to be given a parcel
+DELIVERY: Final = 120.0  # seconds that one delivery may take in all
+TRIES: Final = 3  # of a parcel on which this node fails
+# One stranger's parcel at a time: they are large, and reading them takes Python's lock.
+_READING: Final = trio.CapacityLimiter(1)
 TextOf = Callable[[bytes], Awaitable[bytes | None]]  # `SampleAudits.text_of`
 
 
@@ -58,22 +62,31 @@ def parcel_name(text: bytes) -> str:
 
 async def fetch_parcel(node: Node, audit: int, text: bytes, source: bytes) -> Parcel:
     """What the holder of a ticket has sealed, if it is what the chain says. Raises NetworkError,
-    Undelivered."""
-    raw = b""
-    while True:
-        wanted = ParcelRequest(audit, len(raw))
-        page = await ask(
-            node.transport, source, Kind.PARCEL, wanted, ParcelPage, deadline=DEADLINE, attempts=1
-        )
-        raw += page.data
-        if page.total > MOST_BYTES or len(raw) > page.total or not page.data:
-            raise Undelivered(f"0x{source.hex()} delivers no parcel: {len(raw)} of {page.total} B")
-        if len(raw) == page.total:
-            break
-    if text_of(raw) != text:
-        raise Undelivered(f"0x{source.hex()} delivers another parcel than its ticket is for")
+    Undelivered: also where it comes in drops."""
+    raw, total = bytearray(), None
+    with trio.move_on_after(DELIVERY):
+        while total is None or len(raw) < total:
+            wanted = ParcelRequest(audit, len(raw))
+            page = await ask(
+                *(node.transport, source, Kind.PARCEL, wanted, ParcelPage),
+                deadline=DEADLINE,
+                attempts=1,
+            )
+            total = page.total if total is None else total
+            due = min(MAX_PARCEL_PAGE, total - len(raw))
+            if page.total != total or not 0 < total <= MOST_BYTES or len(page.data) != due:
+                raise Undelivered(f"0x{source.hex()} delivers no whole pages of a parcel")
+            raw += page.data
+    if total is None or len(raw) < total:
+        raise Undelivered(f"0x{source.hex()} took over {DELIVERY:.0f} s to deliver a parcel")
+
+    def open_it() -> Parcel:
+        if text_of(bytes(raw)) != text:
+            raise Undelivered(f"0x{source.hex()} delivers another parcel than its ticket is for")
+        return Parcel.from_wire(bytes(raw))
+
     try:
-        return await trio.to_thread.run_sync(Parcel.from_wire, raw)
+        return await trio.to_thread.run_sync(open_it, limiter=_READING)
     except FrameError as error:
         raise Undelivered(f"0x{source.hex()} delivers no session: {error}") from error
 
@@ -164,18 +177,10 @@ class TicketRole:
     async def _answer_once(self, ticket: TicketView, jury: JuryView) -> None:
         log = self.node.log.bind(audit=ticket.id, jury=jury.id)
         until = jury.summoned.commit_until - ticket.commit_span // 4
-        # A chain without blocks stands still, and its deadlines do not: whichever clock is first.
-        local = trio.current_time() + until - await self._chain_time()
-        given: list[Answer] = []
         reasons = ["it was not delivered"]
-        assert self._nursery is not None
-        with trio.CancelScope() as trying:
-            self._nursery.start_soon(self._try, ticket, given, reasons, trying)
-            while not given:
-                if trio.current_time() >= local or await self._chain_time() >= until:
-                    break
-                await trio.sleep(self._pause)
-        answer = given[0] if given else Answer(withheld=True)
+        answer = await finish_by(
+            until, self._chain_time, self._pause, lambda: self._try(ticket, reasons)
+        ) or Answer(withheld=True)
         salt, name = self.node.entropy(32), answer_name(ticket.question)
         # Journalled before it is committed to: what is there already is what counts.
         self.node.journal.secret_once(name, lambda: wire_of(Sealed(answer, salt)))
@@ -185,38 +190,33 @@ class TicketRole:
         else:
             log.info("answered a ticket", margin=answer.margin)
 
-    async def _try(
-        self,
-        ticket: TicketView,
-        given: list[Answer],
-        reasons: list[str],
-        waiting: trio.CancelScope,
-    ) -> None:
-        """Fetches and runs, as often as it takes; what comes after the deadline is not used."""
-        question = ticket.question
-        while not given and self.node.journal.secret(answer_name(question)) is None:
+    async def _try(self, ticket: TicketView, reasons: list[str]) -> Answer | None:
+        """Fetches until it is given something, and runs it; None where that leads nowhere."""
+        failed = 0
+        while True:
             try:
                 text = await self._text(ticket.transaction)
                 if text is None:
                     # Then anything could be shown for it later.
-                    reasons.append("its transaction says nothing of what is delivered")
-                    return
+                    raise Undelivered("its transaction says nothing of what is delivered")
                 parcel = await fetch_parcel(self.node, ticket.id, text, ticket.by)
                 if parcel.case.order.target_model != ticket.model:
                     reasons.append("it is of another model than the ticket")
-                    return
-                given.append(await self.engine.answer(parcel.case, parcel.index, parcel.within))
-                return
+                    return None
+                return await self.engine.answer(parcel.case, parcel.index, parcel.within)
             except (Undelivered, Refused, NetworkError) as error:
                 reasons.append(str(error))
-            except (OtherModel, NotThere) as error:
+            except (OtherModel, ValueError) as error:  # of this parcel, whenever it is run
                 reasons.append(str(error))
-                return
+                return None
             except Exception:
                 # Memory, a chain that does not answer, a fault of ours: the time to answer runs.
                 self.node.log.exception("a ticket was not answered", audit=ticket.id)
                 reasons.append("see this node's log")
-            await trio.sleep(self._pause)
+                failed += 1
+                if failed == TRIES:
+                    return None
+            await trio.sleep(self._pause * 3**failed)
 
 
 class CanaryReader:

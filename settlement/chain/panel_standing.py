@@ -295,8 +295,9 @@ class TicketView:
 
     @property
     def question(self) -> str:
-        """As `PanelCase.question`: what the journal calls the answer."""
-        return f"ticket:{self.id}:{keccak256(self.transaction, self.since).hex()}"
+        """As `PanelCase.question`: what the journal calls the answer. A reorganisation that mines
+        the same transaction again asks nothing new: what was committed stays good."""
+        return f"ticket:{self.id}:{self.transaction.hex()}"
 
     @property
     def ended(self) -> bool:

@@ -5,6 +5,7 @@ becomes of tickets and answers on a chain is `test_ticket_processes.py`."""
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,9 +17,10 @@ from audit_scene import AUDITORS, Scene, loaded, staged
 
 from node.network.errors import Refused
 from node.network.messages import Kind, ParcelPage, ParcelRequest
+from node.roles import tickets
 from node.roles.delivery import Undelivered
 from node.roles.frames import FrameError
-from node.roles.juror import JuryBoard
+from node.roles.juror import JurorRole, JuryBoard
 from node.roles.lines import ask
 from node.roles.parcels import Parcel, text_of
 from node.roles.refusals import No
@@ -26,7 +28,7 @@ from node.roles.rerun import Tolerance, WorkerRerun
 from node.roles.sealing_tickets import TICKET, Clerk, ticket_of
 from node.roles.stored import Private, stored_round
 from node.roles.suspicions import Suspicion, answer_name, sealed_of
-from node.roles.tickets import CanaryReader, TicketRole, parcel_name
+from node.roles.tickets import TRIES, CanaryReader, TicketRole, parcel_name
 from settlement.chain.indexer import ChainEvent
 from settlement.chain.panel import TicketKind
 from settlement.chain.panel_events import (
@@ -233,6 +235,55 @@ def test_what_is_no_parcel_is_refused_and_breaks_nothing() -> None:
     assert refused > 200
 
 
+def zero_parts(raw: bytes) -> bytes:
+    return raw[:68] + bytes(1 << 22)
+
+
+def test_a_parcel_of_nothing_is_refused_at_once() -> None:
+    """Four million bytes of empty parts: looked at one by one they took minutes."""
+    began = time.process_time()
+    with pytest.raises(FrameError):
+        Parcel.from_wire(zero_parts(bytes(68)))
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("what", ["kept", "q", "token", "count"])
+def test_lists_that_no_drafter_commits_to_are_refused(what: str) -> None:
+    """They would make the run fail for whose silence stake is lost."""
+
+    async def act(trial: Trial) -> Parcel:
+        parcels = [trial.parcel(n, t) for n in AUDITORS for t in trial.held(n)]
+        return next(p for p in parcels if any(r.draft for r in p.case.rounds))
+
+    parcel = tried(5, act, mode=Mode.REJECTION, temperature=1 << 16)
+    number = next(i for i, done in enumerate(parcel.case.rounds) if done.draft)
+    rounds = list(parcel.case.rounds)
+    done = rounds[number]
+    draft, leaf = done.draft, done.draft.leaves[0]
+    if what == "kept":
+        draft = replace(draft, kept=(((leaf.token, 5),), *draft.kept[1:]))
+    elif what == "q":
+        draft = replace(draft, leaves=(replace(leaf, q=leaf.q - 1), *draft.leaves[1:]))
+    elif what == "token":
+        draft = replace(draft, leaves=(replace(leaf, token=leaf.token + 1), *draft.leaves[1:]))
+    rounds[number] = replace(done, draft=draft)
+    if what == "count":
+        rounds = rounds * 40
+    bad = replace(parcel, case=replace(parcel.case, rounds=tuple(rounds)))
+    with pytest.raises(FrameError):
+        Parcel.from_wire(bad.to_wire())
+
+
+def test_where_a_canarys_question_stands_tells_nothing() -> None:
+    async def act(trial: Trial) -> Any:
+        held = [(n, t) for n in AUDITORS for t in trial.held(n) if t.kind == TicketKind.CANARY]
+        parcels = [trial.parcel(name, ticket) for name, ticket in held]
+        return [p.within < len(p.case.rounds[-1].verdict.leaves) - 1 for p in parcels]
+
+    inner = [found for seed in range(4, 8) for found in tried(seed, act, canaries=1.0)]
+    assert {True, False} == set(inner)
+
+
 # ---------------------------------------------------------------- answering
 
 
@@ -358,6 +409,54 @@ def test_a_restarted_auditor_keeps_the_answer_that_it_has() -> None:
     assert tried(4, act) == (True, [1, 1])
 
 
+class Failing:
+    """An engine that a parcel makes fail."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.runs = error, 0
+
+    async def answer(self, case: Any, index: int, within: int) -> Answer:
+        self.runs += 1
+        await trio.lowlevel.checkpoint()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "most"), [(ValueError("masses do not fit"), 1), (RuntimeError("memory"), TRIES)]
+)
+def test_a_parcel_that_makes_a_node_fail_is_not_run_for_ever(error: Exception, most: int) -> None:
+    async def act(trial: Trial) -> Any:
+        engine = Failing(error)
+        for role in trial.roles.values():
+            role.engine = engine
+        name, ticket = trial.holder(TicketKind.DRAWN)
+        others = trial.enter(name, ticket.text)
+        await trio.sleep(SPAN // 2)
+        trial.now = UNTIL
+        return engine.runs, await trial.answers(others, 5.0)
+
+    assert tried(4, act) == (2 * most, [Answer(withheld=True)] * 2)
+
+
+async def drops(transport: Any, source: bytes, kind: Kind, wanted: Any, *_: Any, **__: Any) -> Any:
+    """A holder that gives a byte at a time."""
+    await trio.sleep(4.0)
+    return ParcelPage(1 << 25, b"x")
+
+
+def test_a_holder_that_delivers_in_drops_is_not_listened_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(trial: Trial) -> Any:
+        monkeypatch.setattr(tickets, "ask", drops)
+        began = trio.current_time()
+        with pytest.raises(Undelivered, match="whole pages"):
+            await tickets.fetch_parcel(trial.scene.nodes["stranger"], 7, b"t" * 32, b"s" * 20)
+        return trio.current_time() - began < 10
+
+    assert tried(4, act) is True
+
+
 # ---------------------------------------------------------------- canaries before the panel
 
 
@@ -365,7 +464,8 @@ def referred(trial: Trial, holder: str, canary: tuple[Any, ...]) -> Any:
     """The canary is before a jury of one who had no part in it."""
     subject = (*(bytes(32),) * 2, *(bytes(20),) * 4, bytes(32), TARGET, *(0,) * 16)
     accuser = trial.scene.seats[holder].address
-    charge = (1, 10, accuser, bytes(20), subject, False, 0, 0, 100, 1, 0, ())
+    terms = (*(0,) * 9, (10, SPAN, 30))
+    charge = (1, 10, accuser, bytes(20), subject, False, 0, 0, 100, 1, 0, terms)
     jury = (AUDITS, 1, 2, 1, False, 3, TARGET, UNTIL - SPAN, UNTIL, UNTIL + 10, 10, 0, 0, 0, 500)
     trial.say(
         CanaryOpened(7, canary),
@@ -400,3 +500,29 @@ def test_a_canary_is_what_its_ticket_was_for_or_the_panel_convicts_nobody(
     else:
         with pytest.RaisesGroup(Undelivered, flatten_subgroups=True):
             tried(5, act, canaries=1.0)
+
+
+@pytest.mark.parametrize("what", ["never", "fails", "silent"])
+def test_a_juror_is_never_silent_of_a_canary(what: str) -> None:
+    """Whatever its planter does: silence would cost the juror stake, and the appeal's too."""
+
+    async def act(trial: Trial) -> Any:
+        name, ticket = trial.holder(TicketKind.CANARY)
+        trial.enter(name, ticket.text)
+        case = referred(trial, name, ticket.canary)
+        board = JuryBoard(lambda: trial.events)
+
+        async def read(_case: Any) -> Parcel:
+            if what == "never":
+                await trio.sleep_forever()
+            if what == "silent":
+                raise Undelivered("nothing")
+            return trial.parcel(name, ticket)
+
+        engine: Any = Failing(ValueError("masses do not fit"))
+        node = trial.scene.nodes["stranger"]
+        role = JurorRole(node, board, engine, trial.clock, canaries=read, pause=0.5)
+        with trio.fail_after(10 * SPAN):
+            return await role._answer(case, board.standing().jury_of(case))
+
+    assert tried(5, act, canaries=1.0) == Answer(withheld=True)

@@ -298,7 +298,8 @@ def test_what_a_ticket_is_answered_with_is_what_the_journal_has() -> None:
 
 def test_an_answer_that_came_too_late_does_not_keep_the_abstention_from_being_revealed() -> None:
     held = Held()
-    salt = held.secret("audit-jury:1:" + "bb" * 32)
+    ticket = fold_panel(log(*TICKET)).tickets[7]
+    salt = held.secret(f"audit-jury:{ticket.question}")
     word = panels.commitment(31337, JURIES, 1, J1, Answer(withheld=True), salt)
     said = (AnswerCommitted(1, J1, word), JuryOpened(1, REVEAL_UNTIL))
     events = log(*TICKET, *said)

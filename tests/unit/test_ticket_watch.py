@@ -113,6 +113,7 @@ def plan(
         "audit_of": tuple(audit),
         "stage_of": view.stage if view else 0,
         "is_paid": False,
+        "audit_of_token": 0,
         "bond_of": 0,
         **answers,
     }
@@ -323,8 +324,19 @@ def test_who_was_silent_is_dismissed_and_bonds_are_pulled() -> None:
     assert (pull.action, pull.call.where) == (Action.COLLECT, "pull_bond")
 
 
-def test_another_block_is_another_question() -> None:
-    """A reorganisation may give the number to another ticket: no answer is carried over."""
+def test_another_transaction_is_another_question_and_another_block_is_not() -> None:
+    """A reorganisation may give the number to another ticket, and no answer is carried over; or it
+    mines the same ticket again, and what was committed can still be revealed."""
     one = fold_panel(log(*TICKET)).tickets[7].question
-    other = fold_panel(log(*TICKET, block=b"\xcc" * 32)).tickets[7].question
-    assert one != other
+    assert fold_panel(log(*TICKET, block=b"\xcc" * 32)).tickets[7].question == one
+    assert fold_panel(log(TICKET[0], *TICKET)).tickets[7].question != one
+
+
+def test_a_token_that_others_have_had_audited_risks_no_bond() -> None:
+    assert plan(HOLDER, (), SETTLED, DRAWN, audit_of_token=99).duties == []
+
+
+def test_no_bond_goes_beyond_what_the_operator_allows() -> None:
+    made = plan(HOLDER, (), SETTLED, DRAWN, policy=PanelPolicy(bond=BOND - 1))
+    assert made.duties == []
+    assert "accuse_tokens" in made.lacks[0].reason
