@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -24,12 +23,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from node import logs
+from node import logs, shallow_json
 
 MAX_BODY: Final = 1 << 20
-MAX_DEPTH: Final = 32
-# Possessive, and without need of the closing quote: no text makes it look at a byte twice.
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
 _NO_PAGES: Final = "web pages may not ask; use the command line"
 STALLED: Final = 20.0  # seconds without reading after which a connection is given up
 Emit = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -56,19 +52,6 @@ class Views:
     generate: Generate | None = None
     extra: Mapping[str, Callable[[], Any]] | None = None
     settle: Callable[[], None] | None = None
-
-
-def _depth(body: bytes) -> int:
-    """How deep brackets nest outside strings. The parser recurses in C: where some library has
-    raised the recursion limit, a deep body would end the process instead of raising."""
-    depth = most = 0
-    for byte in _STRINGS.sub(b"", body):
-        if byte in b"[{":
-            depth += 1
-            most = max(most, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return most
 
 
 def _is_from_a_page(request: Request) -> bool:
@@ -101,10 +84,8 @@ def application(views: Views) -> Starlette:
             if len(body) > MAX_BODY:
                 return JSONResponse({"error": f"a request has at most {MAX_BODY} bytes"}, 413)
         try:
-            if _depth(body) > MAX_DEPTH:
-                raise ValueError(f"nested deeper than {MAX_DEPTH}")
-            wanted = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            wanted = shallow_json.loads(body)
+        except ValueError as error:
             return JSONResponse({"error": f"not JSON: {error}"}, 400)
         if not isinstance(wanted, dict):
             return JSONResponse({"error": "send a JSON object"}, 400)

@@ -55,8 +55,9 @@ def _version() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status: 0, 1 for a refusal, 2 for wrong usage."""
-    args = build_parser().parse_args(argv)
+    args: argparse.Namespace | None = None
     try:
+        args = build_parser().parse_args(argv)
         status = args.run(args)
     except KeyboardInterrupt:
         print("verdraft: interrupted", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import trio
 
 from node.config import NodeConfig
 from node.inference.params import KEY_THRESHOLDS, Q24
-from node.inference.tokens import TextStream, Tokenizer, TokenizerError
+from node.inference.tokens import TextStream, Tokenizer, TokenizerError, final_text
 from node.roles import receipt
 from node.roles.client import ClientRole, Outcome
 from node.roles.plan import ClientError, Plan, plan_for
@@ -296,9 +296,3 @@ class Generator:
             "signed_by_all": payment is not None and payment.complete,
             "receipt_path": str(path),
         }
-
-
-def final_text(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> str:
-    """The text of a whole output, cut before the stop string that ended it."""
-    stream = TextStream(tokenizer.token_bytes, stops)
-    return stream.push(tokens) + stream.finish()

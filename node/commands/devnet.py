@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 
@@ -71,9 +73,26 @@ def _run(args: argparse.Namespace) -> int:
     from node.commands import CommandError
     from node.devnet.options import DevnetOptions
     from node.devnet.run import run
+    from node.inference import catalog
 
     if args.sessions < 0 or args.max_tokens < 1:
         raise CommandError("--sessions is at least 0 and --max-tokens at least 1")
+    # Said at once, and not by the client's node when everything is up.
+    if args.temperature is not None:
+        if args.mode == "greedy" and args.temperature:
+            raise CommandError("--mode greedy has no temperature")
+        if args.mode != "greedy" and not 1e-3 <= args.temperature <= 16:
+            raise CommandError(f"--temperature {args.temperature}: 0.001 to 16, or --mode greedy")
+    if not 0 < args.top_p <= 1 or args.top_k < 0:
+        raise CommandError(
+            f"--top-p {args.top_p}, --top-k {args.top_k}: above 0 up to 1; 0 or more"
+        )
+    if not all(prompt.strip() for prompt in args.prompt):
+        raise CommandError("--prompt is empty")
+    if args.json is not None and not os.access(args.json.absolute().parent, os.W_OK):
+        raise CommandError(f"--json {args.json}: its folder is not there or cannot be written")
+    if args.draft not in (None, "ngram"):
+        catalog.resolve(args.draft, progress=lambda line: print(line, file=sys.stderr))
     options = DevnetOptions(
         prompts=tuple(args.prompt),
         sessions=args.sessions,

@@ -12,7 +12,7 @@ from node.inference.calibrate import pass_seconds
 from node.inference.loading import load_model
 from node.inference.params import SamplingParams
 from node.inference.plain import NEAR_TIE_FLOAT32, PlainOutput, compare, decode_plain
-from node.inference.tokens import Tokenizer
+from node.inference.tokens import Tokenizer, final_text
 from node.roles.convert import stop_rules
 from node.roles.receipt import Checked
 from settlement.records import Mode
@@ -61,6 +61,10 @@ class PlainTarget:
         """What the products run on, for people."""
         return str(getattr(self._model, "backend", "")) or str(self._model.dtype)
 
+    def text(self, checked: Checked) -> str:
+        """What the receipt's tokens say in this model's vocabulary, up to a stop string."""
+        return final_text(self._tokenizer, checked.tokens, checked.stops)
+
     def run(self, checked: Checked) -> PlainRun:
         """Decodes what the receipt's first order asked for, under its seed."""
         order = checked.orders[0]
@@ -75,7 +79,7 @@ class PlainTarget:
             output = self._decode(checked, margins=True)
         found: Any = compare(checked.tokens, output, near_tie)
         return PlainRun(
-            tuple(output.tokens), seconds, first, found.lossless, found.near_ties, str(found)
+            tuple(output.tokens), seconds, first, found.lossless, found.near_ties, found.words
         )
 
     def _decode(self, checked: Checked, *, margins: bool) -> PlainOutput:

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -280,11 +280,25 @@ def await_opened(fleet: Fleet, chain: books.ChainReader) -> None:
         time.sleep(0.25)
 
 
+class Waited:
+    """Says now and then what is waited for."""
+
+    def __init__(self, every: float = 15.0) -> None:
+        self._every = every
+        self._next = time.monotonic() + every
+
+    def tell(self, what: str, waiting: Sequence[str]) -> None:
+        """Once `every` seconds."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every
+            print(f"  {what}: {', '.join(waiting)}", flush=True)
+
+
 def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
     """Waits until every auditor has ended every audit that it is drawn for. Who is drawn follows
     from the same events that the auditors read."""
     model = fleet.world.target.model_id
-    deadline = time.monotonic() + AUDIT_SECONDS
+    deadline, waited = time.monotonic() + AUDIT_SECONDS, Waited()
     while True:
         drawn = drawn_lanes(chain.read())
         waiting = []
@@ -301,6 +315,7 @@ def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
             ]
         if not waiting:
             return
+        waited.tell("still audited", waiting)
         if time.monotonic() > deadline:
             raise NodeDied(f"audits not done after {AUDIT_SECONDS:.0f} s: {', '.join(waiting)}")
         fleet.check_alive()
@@ -309,8 +324,9 @@ def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
 
 def await_paid(fleet: Fleet, chain: books.ChainReader) -> None:
     """Waits until one token of every drawn lane was audited on chain, and its auditors are paid."""
-    deadline = time.monotonic() + AUDIT_SECONDS
+    deadline, waited = time.monotonic() + AUDIT_SECONDS, Waited()
     while waiting := chain.tickets_open():
+        waited.tell("still audited on chain", waiting)
         if time.monotonic() > deadline:
             raise NodeDied(
                 f"auditors are not paid after {AUDIT_SECONDS:.0f} s: {', '.join(waiting)}"

@@ -96,6 +96,14 @@ class Comparison:
     position: int | None = None
     margin: int | None = None
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.position is None:
+            return "the same"
+        apart = "" if self.margin is None else f", the best two {self.margin / 2**24:.3g} apart"
+        return f"from output position {self.position} on{apart}"
+
 
 def compare(
     tokens: Sequence[int], plain: PlainOutput, near_tie: int = NEAR_TIE_FLOAT32

@@ -338,3 +338,9 @@ def _byte_level_table() -> dict[str, int]:
     table = {chr(b): b for b in printable}
     rest = [b for b in range(256) if b not in set(printable)]
     return table | {chr(0x100 + i): b for i, b in enumerate(rest)}
+
+
+def final_text(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> str:
+    """The text of a whole output, cut before the stop string that ended it."""
+    stream = TextStream(tokenizer.token_bytes, stops)
+    return stream.push(tokens) + stream.finish()

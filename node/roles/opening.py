@@ -90,10 +90,17 @@ class SessionOpener:
                     if before is None:
                         plan = self._fresh(plan)
         if not reasons:
-            reasons.append(
-                "no drafter and verifier for this target are known; check `verdraft peers` and "
-                "the bootstrap address"
+            named = [
+                f"{role} 0x{who.hex()}"
+                for role, who in (("drafter", plan.drafter), ("verifier", plan.verifier))
+                if who is not None
+            ]
+            found = (
+                f"no offer for this target of {' and '.join(named)}"
+                if named
+                else ("no drafter and verifier for this target")
             )
+            reasons.append(f"{found} is known; check `verdraft peers` and the bootstrap address")
         raise NoParties("; ".join(reasons[-4:]))
 
     def _avoided(self, operator: bytes) -> bool:

@@ -87,8 +87,8 @@ class AddressBook:
         except FileNotFoundError as error:
             raise ConfigError(
                 f"there is no address book at {path}",
-                "Deploy with scripts/deploy.py (or `make devnet`), or name another with "
-                "--address-book or a node's chain.address_book",
+                "Deploy with scripts/deploy.py, or name another (`verdraft devnet --serve` says "
+                "where its own is) with --address-book or a node's chain.address_book",
             ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is no address book: {error!r}") from error

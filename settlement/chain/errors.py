@@ -37,7 +37,8 @@ class NodeUnreachable(ChainError):
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
             f"no chain answers at {url} ({reason})",
-            "Start one (`make devnet`), or name another with --rpc-url or a node's chain.rpc_url",
+            "Start one (`verdraft devnet --serve` says where it listens), or name another with "
+            "--rpc-url or a node's chain.rpc_url",
         )
         self.url = url
 

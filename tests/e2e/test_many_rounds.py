@@ -155,7 +155,8 @@ def run_many(
     checked."""
     watched = Signatures()
     watched.watch(patch)
-    limits = LimitConfig(round_seconds=1.0, resume_seconds=6.0)
+    # Patience for a run of bad luck on the line: nobody else could take over.
+    limits = LimitConfig(round_seconds=1.0, resume_seconds=12.0)
     arena = Arena(seed=seed, line=BAD, limits=limits)
     plans: dict[bytes, Plan] = {}
     outcomes = run_deterministically(seed, serve_many, arena, requests, tokens, plans)

@@ -78,17 +78,17 @@ def test_a_request_is_served_in_every_mode(net: Live, mode: str) -> None:
     net.await_paid()
 
 
-def test_the_command_line_asks_lists_and_verifies(net: Live) -> None:
+def test_the_command_line_asks_lists_and_verifies(net: Live, tmp_path: Path) -> None:
     api = net.fleet.client().api
 
-    def command(*words: str) -> Any:
+    def command(*words: str, status: int = 0) -> Any:
         ran = subprocess.run(
             [sys.executable, "-m", "node", *words, "--json"],
             capture_output=True,
             env={**os.environ, "VERDRAFT_API": api},
             check=False,
         )
-        assert ran.returncode == 0, ran.stderr.decode()
+        assert ran.returncode == status, ran.stderr.decode()
         return json.loads(ran.stdout)
 
     done = command("ask", PROMPT, "--max-tokens", "12", "--seed", "5")
@@ -98,6 +98,12 @@ def test_the_command_line_asks_lists_and_verifies(net: Live) -> None:
     found = command("receipt", "verify", done["receipt_path"], "--rerun")
     assert found["ok"]
     assert found["paid"]
+    # What people read is the tokens' text, or it does not hold.
+    whole = json.loads(Path(done["receipt_path"]).read_text())
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(whole | {"text": "Lies" + whole["text"]}))
+    found = command("receipt", "verify", str(other), "--rerun", status=1)
+    assert (found["ok"], found["rerun"]["lossless"], found["rerun"]["text"]) == (False, True, False)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ def test_the_command_line_asks_lists_and_verifies(net: Live) -> None:
         ({"prompt": ""}, "prompt: empty"),
         ({"prompt": "word " * 3000}, "at most 1024"),
         ({"max_tokens": 10**6}, "max_tokens"),
-        ({"verifier": "0x" + "12" * 20}, "no drafter and verifier"),
+        ({"verifier": "0x" + "12" * 20}, "no offer for this target of verifier 0x1212"),
     ],
 )
 def test_a_bad_request_is_told_and_changes_nothing(net: Live, wanted: dict, text: str) -> None:

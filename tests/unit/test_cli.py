@@ -127,7 +127,7 @@ def test_no_chain_there_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) 
     assert main(arguments) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["error"] == "NodeUnreachable"
-    assert "make devnet" in said.err
+    assert "devnet --serve" in said.err
 
 
 @pytest.mark.parametrize(
@@ -264,3 +264,50 @@ def test_what_the_documents_type_is_there() -> None:
         options = {word.split("=")[0] for word in rest if word.startswith("--")}
         known = {option for action in parser._actions for option in action.option_strings}
         assert options <= known, f"{file}: verdraft {' '.join(words)}: {options - known}"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 5_000, "no JSON", '"\\ud800', b"\xff\xfe".decode("latin-1")]
+)
+def test_a_hostile_receipt_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """A deep one ended the process: a library raises the recursion limit beyond what C holds."""
+    file = tmp_path / "receipt.json"
+    file.write_text(text)
+    assert main(["receipt", "verify", str(file)]) == 1
+    assert "is not JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--temperature", "-3"],
+        ["--mode", "greedy", "--temperature", "1"],
+        ["--top-p", "7"],
+        ["--top-k", "-1"],
+        ["--prompt", " "],
+        ["--json", "/no/such/folder/x.json"],
+        ["--draft", "no-such-model"],
+    ],
+)
+def test_a_devnet_that_cannot_be_is_refused_before_anything_starts(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from node.devnet import run
+
+    monkeypatch.setattr(run, "run", lambda options: pytest.fail("it was started"))
+    assert main(["devnet", *words]) == 1
+    assert capsys.readouterr().err.startswith("verdraft: ")
+
+
+def test_an_interrupt_while_it_loads_is_one_line() -> None:
+    code = (
+        "import sys, node.cli\n"
+        "def stop(*a): raise KeyboardInterrupt\n"
+        "node.cli.build_parser = stop\n"
+        "from node.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "verdraft: interrupted\n")
