@@ -229,13 +229,13 @@ PRODUCTION: Final = Parameters(
 DEVNET: Final = Parameters(
     name="devnet",
     times=StakeTimes(
-        evidence=3 * _MINUTE,
+        evidence=2 * _MINUTE,
         first_deadline=_MINUTE,
         second_deadline=_MINUTE,
         panel=_MINUTE,
         appeal=2 * _MINUTE,
         margin=_MINUTE,
-        unbonding=9 * _MINUTE,
+        unbonding=8 * _MINUTE,
     ),
     slice_length=_MINUTE,
     # The escrow takes no shorter thaw than ten minutes.
@@ -256,9 +256,8 @@ DEVNET: Final = Parameters(
         min_pool=3_000 * _TOKEN,
         delay=1,
     ),
-    # Seats and answers fit in less than half of the evidence's three minutes: what is drawn is
-    # audited in time, by ten processes on one busy core too. A jury that is through earlier ends.
-    audits=AuditParameters(JurySpans(seat=30, commit=45, open=30, reveal=30), refer_window=30),
+    # Seats and answers fit in half of the evidence's two minutes: what is drawn is audited in time.
+    audits=AuditParameters(JurySpans(seat=15, commit=45, open=30, reveal=30), refer_window=30),
     timelock_delay=0,
     least_stake=100 * _TOKEN,
 )
@@ -269,7 +268,7 @@ DEVNET: Final = Parameters(
 DEVNET_PANEL: Final = replace(
     DEVNET,
     name="devnet-panel",
-    times=replace(DEVNET.times, panel=150, appeal=170, unbonding=12 * _MINUTE),
+    times=replace(DEVNET.times, panel=150, appeal=170, unbonding=11 * _MINUTE),
     panel=replace(
         DEVNET.panel,
         spans=JurySpans(seat=20, commit=70, open=30, reveal=30),

@@ -222,7 +222,7 @@ def test_another_chain_is_told_apart(deployed: Path) -> None:
 
 
 def test_no_chain_no_book_no_code(anvil: Anvil, deployed: Path, rpc: Rpc, tmp_path: Path) -> None:
-    with pytest.raises(NodeUnreachable, match="make devnet"):
+    with pytest.raises(NodeUnreachable, match="devnet --serve"):
         connect("http://127.0.0.1:1", deployed)
     with pytest.raises(ConfigError, match=r"scripts/deploy\.py"):
         connect(anvil.url, tmp_path / "none.json")
