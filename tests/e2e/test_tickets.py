@@ -435,7 +435,10 @@ def test_a_parcel_that_makes_a_node_fail_is_not_run_for_ever(error: Exception, m
         trial.now = UNTIL
         return engine.runs, await trial.answers(others, 5.0)
 
-    assert tried(4, act) == (2 * most, [Answer(withheld=True)] * 2)
+    # Fewer where the clock, which jumps while threads work, leaves no time for more.
+    runs, said = tried(4, act)
+    assert 2 <= runs <= 2 * most
+    assert said == [Answer(withheld=True)] * 2
 
 
 async def drops(transport: Any, source: bytes, kind: Kind, wanted: Any, *_: Any, **__: Any) -> Any:
