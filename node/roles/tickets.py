@@ -34,6 +34,7 @@ from settlement.panels import Answer
 
 PAUSE: Final = 1.0  # seconds between attempts to be given a parcel
 DELIVERY: Final = 120.0  # seconds that one delivery may take in all
+SMALL: Final = 1 << 16  # bytes that are read at once: some milliseconds
 TRIES: Final = 3  # of a parcel on which this node fails
 # One stranger's parcel at a time: they are large, and reading them takes Python's lock.
 _READING: Final = trio.CapacityLimiter(1)
@@ -86,6 +87,8 @@ async def fetch_parcel(node: Node, audit: int, text: bytes, source: bytes) -> Pa
         return Parcel.from_wire(bytes(raw))
 
     try:
+        if len(raw) <= SMALL:
+            return open_it()
         return await trio.to_thread.run_sync(open_it, limiter=_READING)
     except FrameError as error:
         raise Undelivered(f"0x{source.hex()} delivers no session: {error}") from error
