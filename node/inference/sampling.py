@@ -24,10 +24,10 @@ from typing import Final
 import numpy as np
 import torch
 
+from node.inference import logit_rows
 from node.inference.exact import weights as integer_weights
 from node.inference.params import Q24, History, SamplingParams
 from node.inference.proposal import Logprob
-from settlement.noise import SCORE_LIMIT
 from settlement.records import NO_CUTOFF, Q16
 
 # How many of the best tokens top-p looks at before it sorts the whole vocabulary.
@@ -83,9 +83,7 @@ def fixed_point(z: torch.Tensor, temperature: int) -> torch.Tensor:
     The product is by a power of two and so exact; the quotient rounds once, the same on every
     IEEE machine. A NaN counts as the lowest score: a broken model must not pick tokens by accident.
     """
-    scaled = (z.double() * float(1 << 40)) / float(temperature)
-    scaled = torch.nan_to_num(scaled, nan=-float(SCORE_LIMIT))
-    return scaled.clamp_(-float(SCORE_LIMIT), float(SCORE_LIMIT)).round_().to(torch.int64)
+    return logit_rows.fixed_point(z, temperature)
 
 
 def cutoffs(scores: torch.Tensor, params: SamplingParams, exact: bool = False) -> torch.Tensor:
@@ -143,7 +141,7 @@ def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
         int64[n] in [0, 65535]: min(floor(p * 2**16), 65535). The alpha buckets are cut from it.
     """
     if logits.dtype == torch.float64:
-        return integer_weights.top_probabilities(logits)
+        return logit_rows.top_probabilities(logits)
     z = logits.float()
     p = torch.exp(z.max(dim=1).values.double() - torch.logsumexp(z, dim=1).double())
     return (p * 65536.0).floor().clamp(0, 65535).to(torch.int64)

@@ -15,13 +15,11 @@ from typing import Final
 import numpy as np
 import torch
 
-from node.inference.exact.tables import EXP_LIMIT, exp_table
 from settlement.logarithm import LN2_Q40, ln_q31
 
 WEIGHT_BITS: Final = 32
-#: 2**24 · log2(e), to the nearest; and 2**20 / 1024 of it for the coarse table of topProb.
+#: 2**24 · log2(e), to the nearest.
 OCTAVES_Q24: Final = 24_204_406
-COARSE: Final = 1_512_775
 #: Scores further below the largest than 2**30 (64 nats) weigh nothing.
 _FAR: Final = 1 << 30
 
@@ -38,11 +36,6 @@ def nodes() -> torch.Tensor:
     return torch.from_numpy(np.array(values, dtype=np.int64))
 
 
-@functools.cache
-def _coarse() -> torch.Tensor:
-    return torch.from_numpy(exp_table())
-
-
 def weights(scores: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
     """Weight of each score: float64[n, V] of integers in [0, 2**32], 0 below the cut-off.
 
@@ -56,16 +49,6 @@ def weights(scores: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
     value = table[k] + (((table[k + 1] - table[k]) * r) >> 14)
     weight = value >> (whole + (40 - WEIGHT_BITS)).clamp_(max=62)
     return torch.where(scores >= cutoff[:, None], weight, 0).double()
-
-
-def top_probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """int64[n] in [0, 65535] from float64[n, V] logits (docs/exact.md, "topProb")."""
-    scores = (logits * 2.0**24).long()
-    below = (scores.amax(1, keepdim=True) - scores).clamp_(max=1 << 29)
-    delta = ((below * COARSE) >> 34).clamp_(max=EXP_LIMIT)
-    table = _coarse().to(logits.device)
-    total = table.index_select(0, delta.flatten()).view_as(delta).sum(1)
-    return ((1 << 35) // total).clamp_(max=65535)
 
 
 def surprisals(logits: torch.Tensor, tokens: Sequence[int]) -> list[int]:
