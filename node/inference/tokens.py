@@ -53,6 +53,7 @@ class Tokenizer:
         self._config = config
         self.chat_template = template
         self._decoder = _token_decoder(json.loads(inner.to_str())["decoder"])
+        self._shown: dict[int, bytes] = {}
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
@@ -133,21 +134,23 @@ class Tokenizer:
     @cached_property
     def vocabulary(self) -> tuple[bytes, ...]:
         """The text of every id: UTF-8 bytes, possibly part of a character; control tokens too."""
-        special = self._inner.get_added_tokens_decoder()
-        out = []
-        for token_id in range(self.size):
-            if token_id in special:
-                out.append(special[token_id].content.encode())
-            else:
-                token = self._inner.id_to_token(token_id)
-                out.append(b"" if token is None else self._decoder(token))
-        return tuple(out)
+        return tuple(map(self._text, range(self.size)))
+
+    def _text(self, token_id: int) -> bytes:
+        if (added := self._added.get(token_id)) is not None:
+            return added.content.encode()
+        token = self._inner.id_to_token(token_id)
+        return b"" if token is None else self._decoder(token)
+
+    @cached_property
+    def _added(self) -> dict[int, Any]:
+        """Tokens beside the vocabulary proper, by id."""
+        return dict(self._inner.get_added_tokens_decoder())
 
     @cached_property
     def control_ids(self) -> frozenset[int]:
         """Ids of tokens marked special: they steer the model and print nothing."""
-        added = self._inner.get_added_tokens_decoder()
-        return frozenset(i for i, token in added.items() if token.special)
+        return frozenset(i for i, token in self._added.items() if token.special)
 
     @cached_property
     def vocabulary_hash(self) -> bytes:
@@ -161,9 +164,13 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """What one token adds to the text shown: empty for control and padding ids."""
-        if token_id in self.control_ids or not 0 <= token_id < len(self.vocabulary):
-            return b""
-        return self.vocabulary[token_id]
+        # One by one: the whole vocabulary takes a tenth of a second, in a client's first answer.
+        if (known := self._shown.get(token_id)) is None:
+            if not 0 <= token_id < self.size:
+                return b""
+            hidden = token_id in self.control_ids
+            known = self._shown[token_id] = b"" if hidden else self._text(token_id)
+        return known
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a whole output; bytes that are no UTF-8 become U+FFFD."""

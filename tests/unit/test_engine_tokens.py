@@ -44,6 +44,15 @@ def test_bytes_of_tokens_concatenate_to_the_text():
         assert tokenizer.decode(ids) == text
         assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
     assert tokenizer.size == 3072 == len(tokenizer.vocabulary)
+    for token, text in enumerate(tokenizer.vocabulary):
+        assert tokenizer.token_bytes(token) == (b"" if token in tokenizer.control_ids else text)
+    assert [tokenizer.token_bytes(i) for i in (-1, 3072, 1 << 32)] == [b"", b"", b""]
+
+
+def test_one_tokens_text_does_not_cost_the_whole_vocabularys():
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.token_bytes(tokenizer.encode("a")[0]) == b"a"
+    assert "vocabulary" not in vars(tokenizer)
 
 
 def test_control_tokens_in_user_text_are_letters():
