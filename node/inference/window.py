@@ -30,6 +30,9 @@ _LEARNING_SHARE = 0.015
 _DRAFT_SHARE = 0.1
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
 _LEVEL_RATE = 0.2
+# A pass that took longer than this many times what was expected counts as so long: what else ran
+# for a moment says little about the next pass, and one in six is such.
+_LEVEL_MOST = 1.15
 _SHAPE_RATE = 0.02
 # Passes that a calibrated time counts for.
 _CALIBRATED = 20
@@ -100,6 +103,7 @@ class VerifyCost:
             self._shape[rows] = (seconds / self._level, 1)
             return
         old, seen = self._shape[rows]
+        seconds = min(seconds, _LEVEL_MOST * old * self._level)
         self._level *= (seconds / (old * self._level)) ** _LEVEL_RATE
         rate = max(_SHAPE_RATE, 1 / (seen + 1))
         self._shape[rows] = (old + rate * (seconds / self._level - old), seen + 1)
@@ -284,6 +288,7 @@ class WindowControl:
         self._lost = 0.0  # seconds that drafts which did not pay have cost
         self._first = True  # no drafts have been asked for in this session
         self._in_full = False  # all of the last window was accepted
+        self._after_drafts = False  # the last round had a window, or was to have one
         self._why = "first round"
         self._experience = known = experience or Experience()
         if known.asked:
@@ -455,6 +460,7 @@ class WindowControl:
         self._tried += trials
         self._tokens += done.accepted + 1
         if asked:
+            self._after_drafts = True
             self._in_full = 0 < done.drafts == done.accepted
             self._spend(done)
             if self._first and self._rtt is not None:
@@ -472,7 +478,9 @@ class WindowControl:
             return
         if done.drafts == 0:
             self._idle = known.idle = self._idle + 1
-            if done.network_seconds is not None:
+            # The first one after drafts still pays for what only those need.
+            after_drafts, self._after_drafts = self._after_drafts, False
+            if done.network_seconds is not None and not after_drafts:
                 self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
                 known.rtt_alone = self._rtt_alone
             return

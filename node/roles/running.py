@@ -44,6 +44,8 @@ class Running:
     rounds: list[Round] = field(default_factory=list)
     inbox: list[Drafted] = field(default_factory=list)  # newest only
     drafter_channels: int = 0
+    began: float = field(default_factory=trio.current_time)
+    drafter_seen: bool = False  # it has come, so it has read the prompt
     late: int = 0
     blocked: tuple[No, str] | None = None  # why no round is made at the moment
     awaited: int = -1  # the round that others hold up, or held up last,

@@ -44,6 +44,7 @@ class VerdictLines(Party):
             return
         running, held = attached
         running.drafter_channels += 1
+        running.drafter_seen = True
         running.notify()
         try:
             await both_ways(

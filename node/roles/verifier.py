@@ -429,7 +429,16 @@ class VerifierRole(VerdictLines):
         order = running.live.terms.order
         remaining = order.max_tokens - position
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
-        return min(max(running.window.choose(remaining), least), order.max_window)
+        wanted = 0 if self._drafter_reads(running) else running.window.choose(remaining)
+        return min(max(wanted, least), order.max_window)
+
+    def _drafter_reads(self, running: Running) -> bool:
+        """Whether the drafter has not come yet, for it is still at the prompt: a round that waits
+        for its first window would stand still meanwhile. Not for ever, and not in rejection mode,
+        where the window is not this node's alone to choose."""
+        if running.drafter_seen or running.values:
+            return False
+        return trio.current_time() - running.began < self.node.limits.resume_seconds
 
     def _commit(
         self,

@@ -50,7 +50,7 @@ def test_bytes_of_tokens_concatenate_to_the_text():
 
 
 def test_one_tokens_text_does_not_cost_the_whole_vocabularys():
-    tokenizer = tiny_tokenizer()
+    tokenizer = Tokenizer.load(TINY / "target")
     assert tokenizer.token_bytes(tokenizer.encode("a")[0]) == b"a"
     assert "vocabulary" not in vars(tokenizer)
 

@@ -417,3 +417,26 @@ def test_a_window_that_comes_true_is_followed_by_another():
         control.observe(Round(window, accepted, not came_true, 0.0, window, 9.0, 6.0))
         assert control.rate(0) > max(control.rate(k) for k in range(1, 9))
         assert bool(control.choose(250)) is came_true
+
+
+def test_what_rounds_without_drafts_wait_for_is_not_taken_from_one_right_after_drafts():
+    """The round after a window still pays for the window: its frame is checked, kept and sent on.
+    A control that alternates would otherwise think not drafting slow, and never leave drafts."""
+    control = WindowControl(8, costs={1: 8.6, 2: 9.6, 4: 11.0, 8: 17.8}, draft_cost=0.0)
+    alone = Round(0, 0, False, verify_seconds=8.6, network_seconds=0.1)
+    for _ in range(6):
+        control.observe(Round(2, 0, True, 0.0, 2, 10.2, 4.6))
+        control.observe(Round(0, 0, False, verify_seconds=8.6, network_seconds=4.0))
+    assert control.expected_seconds(0) == pytest.approx(control.cost.seconds(1))
+    for _ in range(6):
+        control.observe(alone)
+    assert control.expected_seconds(0) == pytest.approx(control.cost.seconds(1) + 0.1)
+
+
+def test_passes_that_were_disturbed_do_not_raise_the_level():
+    """One pass in six takes half as long again: the others say what the next will take."""
+    cost = VerifyCost()
+    cost.calibrate({1: 8.6, 2: 9.6, 4: 11.0})
+    for round_ in range(600):
+        cost.observe(1, 8.6 * (1.6 if round_ % 6 == 0 else 1.0))
+    assert cost.seconds(1) < 1.05 * 8.6
