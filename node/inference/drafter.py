@@ -123,6 +123,16 @@ class DraftSession(ABC):
         self._extend(k, coin)
         return self.window(k)
 
+    #: whether `hint` can ever say anything
+    hints = False
+
+    def hint(self) -> tuple[int, ...]:
+        """How it thinks, without a model, that the text goes on; empty where it has no grounds.
+
+        In rejection mode nothing is guessed before the coin is known.
+        """
+        return ()
+
     def begin(self, coin: DraftCoin | None) -> None:
         """Make ready for a window; errors as `propose`."""
         if self.params.mode == Mode.REJECTION:

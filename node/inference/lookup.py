@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from node.inference.drafter import DraftSession, Step
+from node.inference.hints import MOST
 from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
 from settlement.records import Mode
 
 _LONGEST = 16
+#: Tokens that must have occurred before for a hint; what followed a single one says little.
+HINT_SIZE: Final = 2
 
 
 class NgramIndex:
@@ -48,6 +52,14 @@ class NgramIndex:
                 if found is not None:
                     return found, size
         return None
+
+
+def followed(tokens: Sequence[int], source: int, count: int) -> tuple[int, ...]:
+    """What stands from `source` on; past the end it is what was taken before: a repetition."""
+    taken: list[int] = []
+    for at in range(source, source + count):
+        taken.append(tokens[at] if at < len(tokens) else taken[at - len(tokens)])
+    return tuple(taken)
 
 
 class LookupDrafter:
@@ -119,6 +131,14 @@ class LookupSession(DraftSession):
         self._index = NgramIndex(sizes)
         self._index.grow(self.tokens)
         self._source: int | None = None
+
+    hints = True
+
+    def hint(self) -> tuple[int, ...]:
+        if self.params.mode == Mode.REJECTION:
+            return ()
+        found = self._index.find(self.tokens)
+        return followed(self.tokens, found[0], MOST) if found and found[1] >= HINT_SIZE else ()
 
     def _next(self, coin: DraftCoin | None) -> Step | None:
         if not self._ahead:

@@ -42,6 +42,11 @@ _ALONE_MOST = 1.3
 _RETIME = 12
 # Weight of the newest window in the share that came back empty.
 _SILENCE_RATE = 0.05
+# How often drafts come true that were asked for on hints, before any were seen, and the trials that
+# this counts for.
+_HINT_PRIOR = (0.7, 4.0)
+# Times as seldom as else a drafter that gives hints is probed: it says by itself when to ask.
+_HINTS_SPARE = 3
 # Trials that earlier sessions count for in a new one, at most: few, for texts differ more than
 # a drafter's record says, and one that it guesses badly should soon be decoded without it.
 _KNOWN_WEIGHT = 6.0
@@ -60,6 +65,7 @@ class Round:
         network_seconds: round wall time spent neither drafting nor verifying; None when not known.
         bytes: sent and received for this round's draft.
         asked: the window that the drafter was asked for; it may have had no guess.
+        hinted: level of the hints that it was asked for on; 0 where there were none.
     """
 
     drafts: int
@@ -71,6 +77,7 @@ class Round:
     network_seconds: float | None = None
     bytes: int = 0
     asked: int = 0
+    hinted: int = 0
 
 
 @dataclass
@@ -181,6 +188,8 @@ class Experience:
         silence: share of those that came back empty.
         opening: seconds by which a text's first drafts come later than others.
         idle: rounds since drafts were last asked for.
+        hinted: of positions reached in windows that were asked for on hints, accepted and rejected,
+            by the hints' level, with forgetting.
     """
 
     accepts: float = 0.0
@@ -192,6 +201,7 @@ class Experience:
     silence: float = 0.0
     opening: float = 0.0
     idle: int = 0
+    hinted: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def trials(self) -> float:
@@ -201,6 +211,17 @@ class Experience:
         decay = 0.995 ** (accepted + rejected)
         self.accepts = decay * self.accepts + accepted
         self.rejects = decay * self.rejects + rejected
+
+    def count_hinted(self, level: int, accepted: int, rejected: bool) -> None:
+        decay = 0.98 ** (accepted + rejected)
+        accepts, rejects = self.hinted.get(level, (0.0, 0.0))
+        self.hinted[level] = (decay * accepts + accepted, decay * rejects + rejected)
+
+    def hinted_alpha(self, level: int) -> float:
+        """Conditional acceptance rate in windows asked for on hints of this level, with a prior."""
+        rate, weight = _HINT_PRIOR
+        accepts, rejects = self.hinted.get(level, (0.0, 0.0))
+        return min((accepts + rate * weight) / (accepts + rejects + weight), 0.999)
 
 
 class WindowMemory:
@@ -339,26 +360,27 @@ class WindowControl:
             drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
         return drafting + verify + exchange
 
-    def rate(self, k: int, alpha: float | None = None) -> float:
+    def rate(self, k: int, alpha: float | None = None, *, sure: bool = False) -> float:
         """Expected tokens per second of windows of k, at the estimated or a given alpha. A drafter
-        without a guess costs the exchange, and the round gives one token."""
+        without a guess costs the exchange, and the round gives one token; `sure`: it has one."""
         tokens, seconds = self.expected_tokens(k, alpha), self.expected_seconds(k)
-        if k and self._silence:
+        if k and self._silence and not sure:
             empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
             tokens = (1 - self._silence) * tokens + self._silence
             seconds = (1 - self._silence) * seconds + self._silence * empty
         return tokens / seconds if seconds > 0 else 0.0
 
-    def _fastest(self, limit: int, alpha: float) -> int:
-        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha), -k))
+    def _fastest(self, limit: int, alpha: float, *, sure: bool = False) -> int:
+        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha, sure=sure), -k))
 
     # ------------------------------------------------------------ choice
 
-    def choose(self, remaining: int | None = None) -> int:
+    def choose(self, remaining: int | None = None, hinted: int = 0) -> int:
         """K for the next round. Asking twice gives the same answer.
 
         Args:
             remaining: tokens to max_tokens; the last of them needs no draft.
+            hinted: level of the drafter's hints (`hints.Hints`).
         """
         limit = self.max_window if remaining is None else min(self.max_window, remaining - 1)
         limit = max(limit, 0)
@@ -368,6 +390,11 @@ class WindowControl:
         if not (self.cost.known(1) or self.cost.known(2)):
             self._why = "first round"
             return min(int(self._cap), limit)
+        if hinted:
+            best = self._fastest(limit, self._experience.hinted_alpha(hinted), sure=True)
+            if best:
+                self._why = "hinted: the drafter has told the last tokens before"
+                return best
         best = self._fastest(limit, self.alpha)
         hope = self._fastest(limit, self.hopeful_alpha)
         if best == 0 and self._learning and hope:
@@ -414,6 +441,8 @@ class WindowControl:
         alone = self.rate(0)
         if not self._first:
             return self._in_full
+        if self._experience.hinted:  # it would say so
+            return False
         return self._loss(window, alone) <= _LEARNING_SHARE * remaining / alone
 
     @property
@@ -427,6 +456,8 @@ class WindowControl:
         if alone <= 0:
             return 8
         seldom = 50 if self._experience.trials < 2 * _FIRST_TRIALS else 150
+        if self._experience.hinted:
+            seldom *= _HINTS_SPARE
         return max(8.0, seldom * self._loss(probe, alone) * alone)
 
     def _loss(self, window: int, alone: float) -> float:
@@ -440,7 +471,9 @@ class WindowControl:
         self._alone_ago = self._alone_ago + 1 if done.drafts else 0
         trials = done.accepted + done.rejected
         known = self._experience
-        if trials:
+        if trials and done.hinted:
+            known.count_hinted(done.hinted, done.accepted, done.rejected)
+        elif trials:
             known.count(done.accepted, done.rejected)
             decay = self._forgetting**trials
             if self._idle and self._accepts + self._rejects > _STALE_WEIGHT:
@@ -457,10 +490,13 @@ class WindowControl:
             known.draft_cost = self._draft_cost
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
-        self._tried += trials
         self._tokens += done.accepted + 1
-        if asked:
-            self._after_drafts = True
+        if not done.hinted:
+            self._tried += trials
+        self._after_drafts = self._after_drafts or asked > 0
+        if asked and done.hinted:
+            self._first = False
+        elif asked:
             self._in_full = 0 < done.drafts == done.accepted
             self._spend(done)
             if self._first and self._rtt is not None:
@@ -531,7 +567,7 @@ class FixedWindow:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def choose(self, remaining: int | None = None) -> int:
+    def choose(self, remaining: int | None = None, hinted: int = 0) -> int:
         return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
 
     def observe(self, done: Round) -> None:

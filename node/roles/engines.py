@@ -101,11 +101,20 @@ class WorkerDrafter:
         return handle
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
+        await self._catch_up(handle)
+        return await self._worker.propose(handle, k, coin)
+
+    async def _catch_up(self, handle: DraftSession) -> None:
         owed = self._owed.get(handle)
         if owed:
             await self._worker.call(handle.commit, owed)
             del self._owed[handle]
-        return await self._worker.propose(handle, k, coin)
+
+    async def hint(self, handle: DraftSession) -> tuple[int, ...]:
+        if not handle.hints:
+            return ()
+        await self._catch_up(handle)
+        return handle.hint()
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
         if self._ahead and handle not in self._owed:

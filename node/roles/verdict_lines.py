@@ -14,6 +14,7 @@ import trio
 from node.network.errors import NetworkError, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
+    DraftHint,
     DraftRound,
     Notice,
     Resume,
@@ -136,6 +137,9 @@ class VerdictLines(Party):
         drafter goes away."""
         while True:
             message = await channel.receive()
+            if isinstance(message, DraftHint):
+                running.hints.hear(message.base, message.tokens)
+                continue
             if not isinstance(message, DraftRound):
                 continue
             try:

@@ -340,7 +340,7 @@ class VerifierRole(VerdictLines):
         state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
         at = perf_counter()
-        if frame is None:
+        if frame is None and not running.hints.promising:
             self._foresee(running, handle, state.position + 1)
         try:
             draft = convert.engine_draft(frame, state.position)
@@ -353,6 +353,8 @@ class VerifierRole(VerdictLines):
         verified = perf_counter()
         self.node.metrics.time("queue", max(0.0, verified - at - outcome.seconds))
         self._observe(running, drafted, outcome, self._besides(running, verified, outcome))
+        count = 0 if frame is None else len(frame.leaves)
+        running.hints.observe(outcome.emitted, count, outcome.accepted, running.asked_on)
         next_k = 0
         if outcome.stop is None:
             position = state.position + len(outcome.emitted)
@@ -363,6 +365,7 @@ class VerifierRole(VerdictLines):
                     # thread would wait for it. The round that is made already is committed anyway.
                     with trio.CancelScope(shield=True):
                         await trio.sleep(HEAD_START)
+        running.asked_on = running.hints.level if next_k else 0
         running.rounds.append(self._commit(running, frame, outcome, value, next_k))
         self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
@@ -421,6 +424,7 @@ class VerifierRole(VerdictLines):
                 network_seconds=besides,
                 bytes=size,
                 asked=asked,
+                hinted=running.asked_on,
             )
         )
 
@@ -429,7 +433,9 @@ class VerifierRole(VerdictLines):
         order = running.live.terms.order
         remaining = order.max_tokens - position
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
-        wanted = 0 if self._drafter_reads(running) else running.window.choose(remaining)
+        wanted = 0
+        if not self._drafter_reads(running):
+            wanted = running.window.choose(remaining, running.hints.level)
         return min(max(wanted, least), order.max_window)
 
     def _drafter_reads(self, running: Running) -> bool:
