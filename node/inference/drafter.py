@@ -125,6 +125,8 @@ class DraftSession(ABC):
 
     #: whether `hint` can ever say anything
     hints = False
+    #: whether it runs no model: what it does takes microseconds, and no thread is worth it
+    quick = False
 
     def hint(self) -> tuple[int, ...]:
         """How it thinks, without a model, that the text goes on; empty where it has no grounds.
@@ -274,12 +276,14 @@ class Want:
     Attributes:
         count: tokens, as `k` and `n` there.
         coin: in rejection mode, the round's.
+        owed: what was committed since, to be taken in first.
     """
 
     session: DraftSession
     count: int
     coin: DraftCoin | None = None
     ahead: bool = False
+    owed: tuple[int, ...] = ()
 
 
 def draft_together(
@@ -300,6 +304,8 @@ def draft_together(
         if want.ahead and want.session.params.mode == Mode.REJECTION:
             continue  # nothing is drafted ahead there
         try:
+            if want.owed:
+                want.session.commit(want.owed)
             if not want.ahead:
                 want.session.begin(want.coin)
             going.append(index)

@@ -133,6 +133,7 @@ class LookupSession(DraftSession):
         self._source: int | None = None
 
     hints = True
+    quick = True
 
     def hint(self) -> tuple[int, ...]:
         if self.params.mode == Mode.REJECTION:

@@ -397,7 +397,7 @@ class WindowControl:
                 return best
         best = self._fastest(limit, self.alpha)
         hope = self._fastest(limit, self.hopeful_alpha)
-        if best == 0 and self._learning and hope:
+        if best == 0 and self._learning and hope and not hinted:
             window = min(int(self._cap), hope)
             if remaining is None or self._affordable(window, remaining):
                 self._why = "learning: too few drafts seen to give them up"
@@ -486,7 +486,8 @@ class WindowControl:
         # Before its first drafts of a text a drafter runs the prompt: no measure of later ones.
         timed = not (asked and self._first)
         if done.drafted > 0 and timed:
-            self._draft_cost = _blend(self._draft_cost, done.draft_seconds / done.drafted)
+            each = done.draft_seconds / done.drafted
+            self._draft_cost = _blend(self._draft_cost, each, self.cost.seconds(1))
             known.draft_cost = self._draft_cost
         if done.verify_seconds is not None:
             self.cost.observe(done.drafts + 1, done.verify_seconds)
@@ -502,30 +503,32 @@ class WindowControl:
             if self._first and self._rtt is not None:
                 late = done.draft_seconds + (done.network_seconds or 0.0) - self._rtt
                 late -= done.drafts * (self._draft_cost or 0.0)
-                known.opening = _blend(known.opening or None, max(late, 0.0))
+                known.opening = _blend(known.opening or None, max(late, 0.0), 0.0)
             self._first = False
             self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
             self._idle = known.idle = 0
             self._drafted_rounds += 1
             known.asked, known.silence = self._drafted_rounds, self._silence
+        pass_ = self.cost.seconds(1)
         if done.drafts == 0 and asked:
             if done.network_seconds is not None and timed:
-                self._rtt = known.rtt = _blend(self._rtt, done.network_seconds)
+                self._rtt = known.rtt = _blend(self._rtt, done.network_seconds, pass_)
             return
         if done.drafts == 0:
             self._idle = known.idle = self._idle + 1
             # The first one after drafts still pays for what only those need.
             after_drafts, self._after_drafts = self._after_drafts, False
             if done.network_seconds is not None and not after_drafts:
-                self._rtt_alone = _blend(self._rtt_alone, done.network_seconds)
+                self._rtt_alone = _blend(self._rtt_alone, done.network_seconds, pass_)
                 known.rtt_alone = self._rtt_alone
             return
         self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
         if done.bytes:
-            self._bytes_per_draft = _blend(self._bytes_per_draft or None, done.bytes / done.drafts)
+            each = done.bytes / done.drafts
+            self._bytes_per_draft = _blend(self._bytes_per_draft or None, each, 0.0)
         if done.network_seconds is not None and timed:
             sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
-            self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0))
+            self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0), pass_)
             known.rtt = self._rtt
 
     def _spend(self, done: Round) -> None:
@@ -552,13 +555,14 @@ class WindowControl:
         }
 
 
-def _blend(old: float | None, new: float) -> float:
-    """Exponential average that starts at the first value and clips one-off spikes. A smaller value
-    counts for more: what else runs can only make a time look longer."""
+def _blend(old: float | None, new: float, usual: float) -> float:
+    """Exponential average that starts at the first value and clips one-off spikes: values over 3
+    times the average and over `usual`, or an average of nothing would never learn of something. It
+    aims at the mean, for that is what a round will take: a wait that varies is not the shortest it
+    ever was."""
     if not math.isfinite(new) or old is None:
         return new if math.isfinite(new) else 0.0
-    rate = 0.4 if new < old else 0.2
-    return (1 - rate) * old + rate * min(new, max(4 * old, 1e-6))
+    return 0.7 * old + 0.3 * min(new, max(3 * old, usual))
 
 
 class FixedWindow:

@@ -138,15 +138,18 @@ class InferenceWorker:
         Cancelled or failing on the way, the session is closed.
 
         Args:
-            last: so many tokens, and at most a piece, are left to run with the first window: a
-                pass less before the first token.
+            last: so many tokens are left to run with the first window, a pass less before the
+                first token: at most as many as a piece has, and where others have sessions at most
+                as many as may hold them up.
 
         Raises:
             WorkerBusy: too many wait already. Otherwise as `Verifier.admit`.
         """
         session = await self.call(verifier.admit, *args, **kwargs)
         try:
-            while session.prefilling > min(last, self.prefill_rows):
+            while session.prefilling > min(
+                last, PREFILL_CHUNK if verifier.sessions == 1 else self.prefill_rows
+            ):
                 await self._queued(_Ticket(verifier, session, None))
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -205,15 +208,23 @@ class InferenceWorker:
         if not named:
             self._foreseen.pop(id(ticket.session), None)
 
-    async def propose(self, session: DraftSession, k: int, coin: DraftCoin | None = None) -> Draft:
-        """`DraftSession.propose`, sharing passes with other sessions that wait for drafts.
+    async def propose(
+        self,
+        session: DraftSession,
+        k: int,
+        coin: DraftCoin | None = None,
+        owed: Sequence[int] = (),
+    ) -> Draft:
+        """`DraftSession.propose`, after a `commit` of what is owed, sharing passes with other
+        sessions that wait for drafts.
 
         One request of a session at a time. Cancelled once begun, it is finished first, as `verify`.
 
         Raises:
             WorkerBusy: too many wait already. Otherwise as `DraftSession.propose`.
         """
-        draft = await self._queued(_Ticket(_DRAFTS, session, Want(session, k, coin)))
+        want = Want(session, k, coin, owed=tuple(owed))
+        draft = await self._queued(_Ticket(_DRAFTS, session, want))
         assert isinstance(draft, Draft)
         return draft
 

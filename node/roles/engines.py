@@ -18,8 +18,8 @@ from settlement.records import Order
 if TYPE_CHECKING:
     from node.inference.verifier import TargetSession, Verifier
 
-#: Tokens of a prompt that run in the pass of the first round.
-FIRST_PASS: Final = 64
+#: Tokens of a prompt that may run in the pass of the first round.
+FIRST_PASS: Final = 512
 
 
 class WorkerTarget:
@@ -70,8 +70,8 @@ class WorkerDrafter:
     drafts next: rounds for which none is asked cost it nothing.
 
     Args:
-        ahead: whether to draft on while the verifier works. It saves time where a core has nothing
-            else to do, and costs the others theirs where none is free.
+        ahead: whether to read the prompt and to draft on while the verifier works. It saves time
+            where a core has nothing else to do, and costs the others theirs where none is free.
     """
 
     def __init__(self, worker: InferenceWorker, drafter: Drafter, *, ahead: bool = True) -> None:
@@ -91,30 +91,44 @@ class WorkerDrafter:
             output_ids=output,
             stop_ids=frozenset(order.stop_ids),
         )
-        # The prompt runs now, while the verifier runs it too: else the first window waits for it.
-        try:
-            await self._worker.draft_ahead(handle, 1)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await self._worker.finish(handle.close)
-            raise
+        if self._ahead:
+            # The prompt runs while the verifier runs it too: else the first window waits for it.
+            try:
+                await self._worker.draft_ahead(handle, 1)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._worker.finish(handle.close)
+                raise
         return handle
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
-        await self._catch_up(handle)
-        return await self._worker.propose(handle, k, coin)
-
-    async def _catch_up(self, handle: DraftSession) -> None:
-        owed = self._owed.get(handle)
-        if owed:
-            await self._worker.call(handle.commit, owed)
-            del self._owed[handle]
+        if handle.quick:
+            await self._catch_up(handle)
+            return handle.propose(k, coin)
+        owed = self._owed.get(handle, ())
+        then = handle.position + len(owed)
+        try:
+            return await self._worker.propose(handle, k, coin, owed)
+        finally:  # refused or cancelled before it began, it is owed still
+            if owed and handle.position == then:
+                del self._owed[handle]
 
     async def hint(self, handle: DraftSession) -> tuple[int, ...]:
         if not handle.hints:
             return ()
         await self._catch_up(handle)
         return handle.hint()
+
+    async def _catch_up(self, handle: DraftSession) -> None:
+        owed = self._owed.get(handle)
+        if not owed:
+            return
+        if handle.quick:
+            await trio.lowlevel.checkpoint()
+            handle.commit(owed)
+        else:
+            await self._worker.call(handle.commit, owed)
+        del self._owed[handle]
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
         if self._ahead and handle not in self._owed:

@@ -93,8 +93,10 @@ class InThread:
             for key in [key for key in table if key[0] == id(session)]:
                 del table[key]
 
-    async def propose(self, session: Any, k: int, coin: Any = None) -> Any:
+    async def propose(self, session: Any, k: int, coin: Any = None, owed: Any = ()) -> Any:
         await trio.lowlevel.checkpoint()
+        if owed:
+            session.commit(owed)
         return session.propose(k, coin)
 
     async def draft_ahead(self, session: Any, n: int) -> int:

@@ -231,6 +231,15 @@ async def test_a_prompts_end_may_run_with_the_first_window():
     # No more of it than others would be held up by.
     long = await worker.open(verifier, b"b", text * 4, COUPLED, StopRules(4), seed=seed(1), last=64)
     assert long.prefilling <= worker.prefill_rows
+    for done in (session, long):
+        verifier.close(done)
+    alone = await worker.open(verifier, b"c", text * 4, COUPLED, StopRules(4), seed=seed(1), last=9)
+    assert alone.prefilling <= 9
+    verifier.close(alone)
+    whole = await worker.open(
+        verifier, b"d", text * 4, COUPLED, StopRules(4), seed=seed(1), last=64
+    )
+    assert whole.prefilling == 4 * len(text) - 1
 
 
 def plainly(model, i, tokens):

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from node.inference.drafter import DraftSession, Step
+from node.inference.lookup import LookupDrafter
 from node.inference.params import SamplingParams
 from node.inference.worker import InferenceWorker
 from node.roles.engines import WorkerDrafter
@@ -68,3 +69,33 @@ async def test_what_a_cancelled_call_did_not_tell_is_told_by_the_next() -> None:
     assert session.told == []
     assert await proposed(engine, session, 1) == (6,)
     assert session.told == [[5]]
+
+
+async def test_a_drafter_without_a_model_needs_no_thread() -> None:
+    """It is told and asked where it stands: a thread would take longer than its work."""
+    worker = InferenceWorker()
+    engine = WorkerDrafter(worker, None)  # type: ignore[arg-type]
+    session = LookupDrafter().open([1, 2, 3, 4, 1, 2], GREEDY, seed=bytes(32))
+    await worker._device.acquire_on_behalf_of(object())  # nobody gets the worker's thread
+    with trio.fail_after(5):
+        assert await engine.hint(session) == (3, 4, 1, 2) * 4
+        await engine.commit(session, [3])
+        assert (await engine.propose(session, 2, None)).tokens == (4, 1)
+        assert await engine.hint(session) == (4, 1, 2, 3) * 4
+
+
+async def test_a_hint_is_about_the_text_that_was_committed() -> None:
+    worker, told = InferenceWorker(), []
+
+    class Hinting(Counting):
+        hints = True
+
+        def hint(self) -> tuple[int, ...]:
+            told.append(list(self.tokens))
+            return (7,)
+
+    engine, session = WorkerDrafter(worker, None), Hinting()  # type: ignore[arg-type]
+    await engine.commit(session, [2, 3])
+    assert await engine.hint(session) == (7,)
+    assert told == [[1, 2, 3]]
+    assert await engine.hint(Counting()) == ()
