@@ -119,7 +119,14 @@ async def serve_verifier(
         most = min(order.max_window, limits.max_window)
         way = EXCHANGE + (node.transport.round_trip(order.drafter) or 0.0)
         # A drafter that nobody knows is between lookups (.1 to .3) and a good model (.6 to .8).
-        return windows.control(key, most, overlap=True, prior=(0.4, 4.0), exchange=way)
+        return windows.control(
+            key,
+            most,
+            overlap=True,
+            lookup=order.draft_model == ZERO32,
+            prior=(0.4, 4.0),
+            exchange=way,
+        )
 
     role = VerifierRole(
         node,

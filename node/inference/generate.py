@@ -75,7 +75,7 @@ def rounds(
         number, hints = 0, Hints()
         while not target.ended:
             level = hints.level
-            k = window.choose(target.remaining, level)
+            k = window.choose(target.remaining, hints)
             coin = DraftCoin(round_value(d_chain, number), context) if rejection else None
             if k == 0 and not hints.promising and (guess := drafting.hint()):
                 hints.hear(target.position, guess)

@@ -29,11 +29,13 @@ class Hints:
     listened to.
 
     Attributes:
+        heard: whether there were any hints.
         level: 0: no grounds to ask; 1: a hint has come true so far; 2: all of a window has that
             was asked for on such grounds.
     """
 
     def __init__(self, position: int = 0) -> None:
+        self.heard = False
         self.level = 0
         self._position = position  # of the next output token
         self._recent: list[int] = []  # the output's end
@@ -48,6 +50,7 @@ class Hints:
 
     def hear(self, base: int, tokens: Sequence[int]) -> None:
         """A hint: the output from position `base` on. It may be late: the text has gone on."""
+        self.heard = True
         self._base, self._hint = base, tuple(tokens[:MOST])
         self._compare()
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from node.inference import choice, sampling
+from node.inference import choice, logit_rows, sampling
 from node.inference.architecture import ModelError
 from node.inference.cache import Cache, CachePool, ContextOverflow, CountedPool, PoolFull
 from node.inference.fingerprint import Fingerprints, fingerprints_for
@@ -114,7 +114,7 @@ class Verifier:
         else:
             self.pool = CountedPool(model.new_cache, max_tokens)
         self._clock = clock
-        choice.library()  # compiled now, not in the first round
+        choice.library(), logit_rows.library()  # compiled now, not in the first round
         self._open: dict[bytes, TargetSession] = {}
 
     @property

@@ -17,6 +17,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node.inference.hints import Hints
+
 # Evidence that stays in force over a pause, in trials.
 _STALE_WEIGHT = 4.0
 # A session drafts until it has seen one of these, even where the first guess says it does not pay,
@@ -29,7 +31,7 @@ _LEARNING_SHARE = 0.015
 # What a draft is guessed to cost, in passes of the target, until one was timed.
 _DRAFT_SHARE = 0.1
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
-_LEVEL_RATE = 0.2
+_LEVEL_RATE = 0.1
 # A pass that took longer than this many times what was expected counts as so long: what else ran
 # for a moment says little about the next pass, and one in six is such.
 _LEVEL_MOST = 1.15
@@ -47,6 +49,9 @@ _SILENCE_RATE = 0.05
 _HINT_PRIOR = (0.7, 4.0)
 # Times as seldom as else a drafter that gives hints is probed: it says by itself when to ask.
 _HINTS_SPARE = 3
+# Least weight of the newest round in what rounds are taken to wait for, with drafts and without. Of
+# the second kind there are many, and one that was disturbed must not make drafting look fast.
+_RTT_RATE, _ALONE_RATE = 0.2, 0.05
 # Trials that earlier sessions count for in a new one, at most: few, for texts differ more than
 # a drafter's record says, and one that it guesses badly should soon be decoded without it.
 _KNOWN_WEIGHT = 6.0
@@ -188,6 +193,7 @@ class Experience:
         silence: share of those that came back empty.
         opening: seconds by which a text's first drafts come later than others.
         idle: rounds since drafts were last asked for.
+        hints: whether it has ever hinted.
         hinted: of positions reached in windows that were asked for on hints, accepted and rejected,
             by the hints' level, with forgetting.
     """
@@ -201,6 +207,7 @@ class Experience:
     silence: float = 0.0
     opening: float = 0.0
     idle: int = 0
+    hints: bool = False
     hinted: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -260,6 +267,8 @@ class WindowControl:
         exchange: seconds that a window is guessed to take on its way, until that is measured.
         bandwidth: bytes per second to the drafter; None leaves bytes out.
         overlap: the drafter drafts on while the verifier works (strict modes).
+        lookup: the drafter has no model. Then it says by itself when it can guess, so it is asked
+            unasked only to find out whether it does.
         cost: what passes cost, shared with other sessions on the device.
         experience: what earlier sessions with this drafter taught; goes on learning here.
     """
@@ -277,6 +286,7 @@ class WindowControl:
         exchange: float = 0.0,
         bandwidth: float | None = None,
         overlap: bool = False,
+        lookup: bool = False,
         cost: VerifyCost | None = None,
         experience: Experience | None = None,
     ) -> None:
@@ -299,6 +309,8 @@ class WindowControl:
         self._bytes_per_draft = 0.0
         self._bandwidth = bandwidth
         self._overlap = overlap
+        self._lookup = lookup
+        self._waits = [0, 0]  # rounds whose wait was taken in, without drafts and with
         self._silence = 0.0  # share of windows asked for that came back empty
         self._idle = 0  # rounds in a row for which nothing was asked
         self._rounds = 0
@@ -375,13 +387,16 @@ class WindowControl:
 
     # ------------------------------------------------------------ choice
 
-    def choose(self, remaining: int | None = None, hinted: int = 0) -> int:
+    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int:
         """K for the next round. Asking twice gives the same answer.
 
         Args:
             remaining: tokens to max_tokens; the last of them needs no draft.
-            hinted: level of the drafter's hints (`hints.Hints`).
+            hints: what the drafter has said unasked.
         """
+        hinted = 0
+        if hints is not None and hints.heard:
+            hinted, self._experience.hints = hints.level, True
         limit = self.max_window if remaining is None else min(self.max_window, remaining - 1)
         limit = max(limit, 0)
         if limit == 0:
@@ -441,13 +456,14 @@ class WindowControl:
         alone = self.rate(0)
         if not self._first:
             return self._in_full
-        if self._experience.hinted:  # it would say so
+        if self._experience.hints:  # it would say so
             return False
         return self._loss(window, alone) <= _LEARNING_SHARE * remaining / alone
 
     @property
     def _learning(self) -> bool:
-        return self._tried < _FIRST_TRIALS and self._drafted_rounds < _FIRST_ROUNDS
+        few = self._tried < _FIRST_TRIALS and self._drafted_rounds < _FIRST_ROUNDS
+        return few and not self._lookup
 
     def _patience(self, probe: int) -> float:
         """Rounds without drafts before a probe, so that probes cost about 1/50 of the time, and
@@ -456,7 +472,9 @@ class WindowControl:
         if alone <= 0:
             return 8
         seldom = 50 if self._experience.trials < 2 * _FIRST_TRIALS else 150
-        if self._experience.hinted:
+        if self._experience.hints:
+            if self._lookup:
+                return math.inf
             seldom *= _HINTS_SPARE
         return max(8.0, seldom * self._loss(probe, alone) * alone)
 
@@ -509,17 +527,16 @@ class WindowControl:
             self._idle = known.idle = 0
             self._drafted_rounds += 1
             known.asked, known.silence = self._drafted_rounds, self._silence
-        pass_ = self.cost.seconds(1)
         if done.drafts == 0 and asked:
             if done.network_seconds is not None and timed:
-                self._rtt = known.rtt = _blend(self._rtt, done.network_seconds, pass_)
+                self._rtt = known.rtt = self._waited(self._rtt, done.network_seconds, 1)
             return
         if done.drafts == 0:
             self._idle = known.idle = self._idle + 1
             # The first one after drafts still pays for what only those need.
             after_drafts, self._after_drafts = self._after_drafts, False
             if done.network_seconds is not None and not after_drafts:
-                self._rtt_alone = _blend(self._rtt_alone, done.network_seconds, pass_)
+                self._rtt_alone = self._waited(self._rtt_alone, done.network_seconds, 0)
                 known.rtt_alone = self._rtt_alone
             return
         self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
@@ -528,8 +545,14 @@ class WindowControl:
             self._bytes_per_draft = _blend(self._bytes_per_draft or None, each, 0.0)
         if done.network_seconds is not None and timed:
             sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
-            self._rtt = _blend(self._rtt, max(done.network_seconds - sent, 0.0), pass_)
+            self._rtt = self._waited(self._rtt, max(done.network_seconds - sent, 0.0), 1)
             known.rtt = self._rtt
+
+    def _waited(self, old: float | None, new: float, drafts: int) -> float:
+        """The mean wait of rounds of a kind: of the first ones alike, then of the newest."""
+        self._waits[drafts] += 1
+        rate = max((_ALONE_RATE, _RTT_RATE)[drafts], 1 / (self._waits[drafts] + 1))
+        return _blend(old, new, self.cost.seconds(1), rate)
 
     def _spend(self, done: Round) -> None:
         """Counts what a round with drafts that did not pay cost beyond the same tokens without."""
@@ -555,14 +578,14 @@ class WindowControl:
         }
 
 
-def _blend(old: float | None, new: float, usual: float) -> float:
+def _blend(old: float | None, new: float, usual: float, rate: float = 0.3) -> float:
     """Exponential average that starts at the first value and clips one-off spikes: values over 3
     times the average and over `usual`, or an average of nothing would never learn of something. It
     aims at the mean, for that is what a round will take: a wait that varies is not the shortest it
     ever was."""
     if not math.isfinite(new) or old is None:
         return new if math.isfinite(new) else 0.0
-    return 0.7 * old + 0.3 * min(new, max(3 * old, usual))
+    return (1 - rate) * old + rate * min(new, max(3 * old, usual))
 
 
 class FixedWindow:
@@ -571,7 +594,7 @@ class FixedWindow:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def choose(self, remaining: int | None = None, hinted: int = 0) -> int:
+    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int:
         return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
 
     def observe(self, done: Round) -> None:

@@ -435,7 +435,7 @@ class VerifierRole(VerdictLines):
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
         wanted = 0
         if not self._drafter_reads(running):
-            wanted = running.window.choose(remaining, running.hints.level)
+            wanted = running.window.choose(remaining, running.hints)
         return min(max(wanted, least), order.max_window)
 
     def _drafter_reads(self, running: Running) -> bool:

@@ -78,7 +78,7 @@ class Costs:
 
 
 class Window(Protocol):
-    def choose(self, remaining: int | None = None, hinted: int = 0) -> int: ...
+    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int: ...
 
     def observe(self, done: Round) -> None: ...
 
@@ -130,7 +130,7 @@ def play(
         while on_the_way and on_the_way[0][0] <= now:
             hints.hear(*on_the_way.popleft()[1:])
         level = 0 if ahead_of_hints else hints.level
-        k = window.choose(len(text) - base, level)
+        k = window.choose(len(text) - base, None if ahead_of_hints else hints)
         ahead_of_hints = k == 0 and not hints.promising
         began, spent, made = now, 0.0, 0
         drafts: Sequence[int] = ()

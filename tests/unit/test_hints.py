@@ -110,6 +110,14 @@ def test_a_lookup_hints_where_two_tokens_stood_before_and_repeats_a_repetition()
     assert LookupDrafter().open([1, 2, 1, 2], coined, seed=bytes(32)).hint() == ()
 
 
+def came_true() -> Hints:
+    hints = Hints()
+    hints.hear(0, [1, 2, 3, 4])
+    alone(hints, 1, 2)
+    assert hints.level == 1
+    return hints
+
+
 def control(memory: WindowMemory) -> WindowControl:
     return memory.control("d", 8, prior=(0.4, 4.0), exchange=4.5)
 
@@ -123,7 +131,7 @@ def test_what_hints_are_worth_is_learnt() -> None:
         for _ in range(40):
             window = control(memory)
             window.observe(Round(0, 0, False, verify_seconds=8.6, network_seconds=0.0))
-            k = window.choose(40, 1)
+            k = window.choose(40, came_true())
             asked.append(k)
             if not k:
                 continue
@@ -143,4 +151,22 @@ def test_hints_that_came_true_say_nothing_of_windows_without() -> None:
     for _ in range(20):
         window.observe(Round(4, 4, False, 0.0, 4, 10.9, 4.5, asked=4, hinted=1))
     assert window.alpha == before
-    assert window.choose(100, 1) > window.choose(100, 0)
+    assert window.choose(100, came_true()) > window.choose(100, Hints())
+
+
+def test_a_lookup_that_hints_is_not_asked_otherwise() -> None:
+    """One that never does is asked now and then, or it would earn nothing."""
+    for hints, most in ((came_true(), 0), (Hints(), 12)):
+        if hints.heard:
+            alone(hints, 9)  # the text went another way
+        memory = WindowMemory({1: 8.6, 2: 9.6, 4: 10.9, 8: 17.8})
+        asked = 0
+        for _ in range(5):
+            window = memory.control("d", 8, prior=(0.4, 4.0), exchange=4.5, lookup=True)
+            for left in range(100, 0, -1):
+                k = window.choose(left, hints)
+                asked += k > 0
+                wait = 4.5 if k else 0.0
+                window.observe(Round(0, 0, False, 0.0, 0, 8.6, wait, asked=k))
+        assert (asked == 0) is hints.heard
+        assert asked <= most

@@ -163,7 +163,7 @@ def test_a_cost_that_is_no_line_does_not_mislead(alpha, draft):
 def test_a_busier_machine_changes_the_level_not_the_shape():
     cost = VerifyCost()
     cost.calibrate(PACKED)
-    for _ in range(40):
+    for _ in range(80):
         cost.observe(3, 2 * PACKED[3])
     assert cost.seconds(3) == pytest.approx(2 * PACKED[3], rel=0.01)
     for rows, ms in PACKED.items():
