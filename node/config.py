@@ -83,7 +83,8 @@ class ModelConfig:
     revision: str | None = None
     dtype: str = "float32"
     draft_dtype: str = ""  # of the draft model; empty: as the target's
-    draft_ahead: bool = True  # draft on while the verifier works
+    draft_ahead: bool = True  # drafter: draft on while the verifier works
+    lookup: bool = True  # verifier: guess by lookup in rounds without drafts
     device: str = "auto"
     threads: int = 1
     cache_dir: Path | None = None

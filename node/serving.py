@@ -70,9 +70,10 @@ async def serve_verifier(
     node: Node, config: NodeConfig, contracts: Contracts, nursery: trio.Nursery
 ) -> Served:
     """Loads the target and starts the verifier role."""
-    from node.inference import choice
+    from node.inference import choice, logit_rows
     from node.inference.calibrate import pass_seconds
     from node.inference.loading import load_model
+    from node.inference.own_lookup import OwnLookup
     from node.inference.params import SamplingParams
     from node.inference.verifier import Verifier
     from node.inference.window import WindowMemory
@@ -84,9 +85,14 @@ async def serve_verifier(
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     folder = await trio.to_thread.run_sync(folder_of, config, config.model.target)
     model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
-    # What else would be made in the first round: the compiled choice, and every token's text.
+    # What else would be compiled in the first round.
     await worker.call(choice.library)
-    await worker.call(tokenizer.token_bytes, 0)
+    await worker.call(logit_rows.library)
+    # What a pass needs, not what it waits for: nodes that start together would measure each other.
+    alone = str(getattr(model, "device", "cpu")) == "cpu" and config.model.threads == 1
+    clock = time.thread_time if alone else time.perf_counter
+    rows = (1, 2, 3, 4, 5, 6, 8, 12, 17)
+    costs = await worker.call(pass_seconds, model, rows, repeats=2, clock=clock)
     limits = config.limit
     context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
     verifier = Verifier(
@@ -94,6 +100,7 @@ async def serve_verifier(
         tokenizer,
         max_sessions=2 * limits.max_sessions,
         max_tokens=2 * limits.max_sessions * context,
+        lookup=OwnLookup(costs) if config.model.lookup else None,
     )
 
     def check_prompt(order: Order, delivery: PromptDelivery) -> None:
@@ -107,11 +114,6 @@ async def serve_verifier(
         if bad:
             raise ValueError(f"token {bad[0]} is outside the vocabulary of {model.vocab_size}")
 
-    # What a pass needs, not what it waits for: nodes that start together would measure each other.
-    alone = str(getattr(model, "device", "cpu")) == "cpu" and config.model.threads == 1
-    clock = time.thread_time if alone else time.perf_counter
-    rows = (1, 2, 3, 4, 5, 6, 8, 12, 17)
-    costs = await worker.call(pass_seconds, model, rows, repeats=2, clock=clock)
     windows = WindowMemory(costs)
 
     def window(order: Order) -> WindowControl:

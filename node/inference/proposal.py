@@ -129,7 +129,8 @@ class VerifyOutcome:
         stop: why the output ended with the last token, or None.
         logprobs: one per emitted token, where the request asked.
         seconds: forward pass and rule, without waiting.
-        rows: rows of the forward pass (drafts + 1).
+        rows: rows of the forward pass: drafts + 1, and what was run ahead of rounds to come; 0
+            where an earlier pass had run this one's.
         prompt_rows: of all prompts that ran in the same pass, this session's own and others'.
     """
 

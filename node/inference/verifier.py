@@ -3,9 +3,10 @@
 Several sessions share one model and one bounded memory. `verify_batch` runs their windows in one
 pass; each request fails or succeeds on its own. A session's cache always lacks exactly the last
 committed token, which is fed with the next window: so a full accept, a reject at any place and
-K = 0 are the same case. A prompt is run in pieces, in the same passes as others' windows, so that a
-long one holds up nobody for longer than a piece; what another session of the same client has run
-already is shared (`paged`).
+K = 0 are the same case. (A session that has run ahead of rounds without drafts, by its own guesses,
+holds those tokens too until they are wrong or a draft comes: `own_lookup`.) A prompt is run in
+pieces, in the same passes as others' windows, so that a long one holds up nobody for longer than a
+piece; what another session of the same client has run already is shared (`paged`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from node.inference.architecture import ModelError
 from node.inference.cache import Cache, CachePool, ContextOverflow, CountedPool, PoolFull
 from node.inference.fingerprint import Fingerprints, fingerprints_for
 from node.inference.model import PREFILL_CHUNK, LanguageModel, Rows, Span, check_tokens
+from node.inference.own_lookup import Ahead, OwnLookup
 from node.inference.params import History, SamplingParams
 from node.inference.proposal import Draft, Logprob, ProposalError, VerifyOutcome, VerifyRequest
 from node.inference.rows import target_rows
@@ -64,6 +66,7 @@ class TargetSession:
     scanner: StopScanner
     projection: Fingerprints
     salt: bytes
+    ahead: Ahead | None = field(default=None, compare=False)
     ended: bool = False
     closed: bool = field(default=False, compare=False)
 
@@ -91,6 +94,7 @@ class Verifier:
         tokenizer: needed only for stop strings.
         max_sessions: open at once.
         max_tokens: prompt and output, over all open sessions: bounds the caches' memory.
+        lookup: guesses for rounds without drafts in the strict modes; None runs a row at a time.
         clock: seconds, for the timings in outcomes.
     """
 
@@ -101,6 +105,7 @@ class Verifier:
         *,
         max_sessions: int = 64,
         max_tokens: int = 1 << 17,
+        lookup: OwnLookup | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if model.head_ids is not None:
@@ -113,6 +118,7 @@ class Verifier:
             self.pool = model.new_pool(max_tokens)
         else:
             self.pool = CountedPool(model.new_cache, max_tokens)
+        self.lookup = lookup
         self._clock = clock
         choice.library(), logit_rows.library()  # compiled now, not in the first round
         self._open: dict[bytes, TargetSession] = {}
@@ -215,6 +221,9 @@ class Verifier:
             fingerprints_for(self.model.tier, seed, self.model.hidden_size),
             salt,
         )
+        strict = params.mode != Mode.REJECTION and not params.relax_tau
+        if self.lookup is not None and strict:
+            session.ahead = Ahead(self.lookup)
         self._open[session_id] = session
         return session
 
@@ -245,17 +254,27 @@ class Verifier:
         """
         results: dict[int, VerifyOutcome | ValueError] = {}
         spans: dict[int, Span] = {}
+        ready: dict[int, Rows] = {}
+        guess: tuple[int, ...] = ()
         for index, (session, request) in enumerate(work):
             try:
-                if any(session is work[i][0] for i in spans):
+                if any(session is work[i][0] for i in (*spans, *ready)):
                     raise VerifierError("a session takes part in a batch once")
                 self._check(session, request)
             except ValueError as error:
                 results[index] = error
                 continue
+            if session.ahead is not None and session.ahead.ready is not None:
+                if not request.draft.tokens:
+                    ready[index] = session.ahead.ready
+                    continue
+                session.ahead.forget()
+                session.cache.truncate(len(session.tokens) - 1)
             missing = session.tokens[session.cache.length :]
-            window = [*missing, *request.draft.tokens]
-            spans[index] = Span(session.cache, window, len(request.draft) + 1)
+            if len(work) == 1 and not prefill and len(missing) == 1:
+                guess = self._guess(session, request)
+            window = [*missing, *request.draft.tokens, *guess]
+            spans[index] = Span(session.cache, window, len(request.draft) + 1 + len(guess))
         pieces = self._pieces(prefill, prefill_rows)
         if spans or pieces:
             start = self._clock()
@@ -269,9 +288,21 @@ class Verifier:
             prompts = sum(len(s.tokens) for s in (*spans.values(), *(p for _, p in pieces)))
             for (index, span), row in zip(spans.items(), rows[: len(spans)], strict=True):
                 session, request = work[index]
+                if session.ahead is not None:
+                    session.ahead.ran(guess, row)
+                    if len(work) == 1 and prompts == windows:
+                        session.ahead.lookup.cost.observe(span.rows, shared)
                 outcome = self._decide(session, request, row, span.rows, shared)
                 results[index] = replace(outcome, prompt_rows=prompts - windows)
+        for index, row in ready.items():
+            results[index] = self._decide(*work[index], row, 0, 0.0)
         return [results[index] for index in range(len(work))]
+
+    def _guess(self, session: TargetSession, request: VerifyRequest) -> tuple[int, ...]:
+        """What to run ahead of a session's text in a pass that is its alone."""
+        if session.ahead is None or request.draft.tokens or request.logprobs is not None:
+            return ()
+        return session.ahead.guess(session.tokens, session.remaining - 1)
 
     def _pieces(
         self, sessions: Sequence[TargetSession], rows: int
@@ -296,6 +327,8 @@ class Verifier:
         if not 0 <= position <= session.position:
             raise VerifierError(f"position {position} is not in 0..{session.position}")
         del session.tokens[session.prompt_length + position :]
+        if session.ahead is not None:
+            session.ahead = Ahead(session.ahead.lookup)  # its index holds what is forgotten now
         session.cache.truncate(min(session.cache.length, len(session.tokens) - 1))
         prompt = session.tokens[: session.prompt_length]
         output = session.tokens[session.prompt_length :]
@@ -350,6 +383,7 @@ class Verifier:
     ) -> VerifyOutcome:
         start = self._clock()
         draft, base = request.draft, session.position
+        rows = Rows(rows.hidden[: len(draft) + 1], rows.logits[: len(draft) + 1])
         decision = acceptance.decide_round(
             session.terms,
             base,
@@ -368,8 +402,10 @@ class Verifier:
         logprobs: tuple[Logprob, ...] = ()
         if request.logprobs is not None:
             logprobs = sampling.logprobs(rows.logits, emitted, request.logprobs)
+        at = len(session.tokens)
         session.tokens.extend(emitted)
-        session.cache.truncate(len(session.tokens) - 1)
+        if session.ahead is None or not session.ahead.commit(at, emitted) or stop is not None:
+            session.cache.truncate(len(session.tokens) - 1)
         session.history.commit(emitted)
         session.scanner.commit(emitted)
         session.ended = stop is not None

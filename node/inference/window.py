@@ -52,6 +52,8 @@ _HINTS_SPARE = 3
 # Least weight of the newest round in what rounds are taken to wait for, with drafts and without. Of
 # the second kind there are many, and one that was disturbed must not make drafting look fast.
 _RTT_RATE, _ALONE_RATE = 0.2, 0.05
+# The same of a round's share of a pass where several without drafts may share one.
+_ALONE_PASS_RATE = 0.1
 # Trials that earlier sessions count for in a new one, at most: few, for texts differ more than
 # a drafter's record says, and one that it guesses badly should soon be decoded without it.
 _KNOWN_WEIGHT = 6.0
@@ -69,6 +71,7 @@ class Round:
         verify_seconds: target pass and rule; None when not known.
         network_seconds: round wall time spent neither drafting nor verifying; None when not known.
         bytes: sent and received for this round's draft.
+        rows: of the pass, where it is not drafts + 1: rounds without drafts may share one.
         asked: the window that the drafter was asked for; it may have had no guess.
         hinted: level of the hints that it was asked for on; 0 where there were none.
     """
@@ -81,6 +84,7 @@ class Round:
     verify_seconds: float | None = None
     network_seconds: float | None = None
     bytes: int = 0
+    rows: int | None = None
     asked: int = 0
     hinted: int = 0
 
@@ -306,6 +310,8 @@ class WindowControl:
         # Of rounds with drafts, and of rounds without, where the drafter need not be waited for.
         self._rtt: float | None = None
         self._rtt_alone: float | None = None
+        # Seconds of a pass per round without drafts, where such rounds may share one.
+        self._alone_pass: float | None = None
         self._bytes_per_draft = 0.0
         self._bandwidth = bandwidth
         self._overlap = overlap
@@ -359,9 +365,10 @@ class WindowControl:
     def expected_seconds(self, k: int) -> float:
         """Wall time of a round of k drafts. K = 0 needs no drafts, nor an exchange if none is
         seen to be waited for in such rounds."""
-        verify = self.cost.seconds(k + 1)
         if k == 0:
-            return verify + (self._rtt_alone or 0.0)
+            alone = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
+            return alone + (self._rtt_alone or 0.0)
+        verify = self.cost.seconds(k + 1)
         exchange = self._exchange if self._rtt is None else self._rtt
         if self._bandwidth:
             exchange += k * self._bytes_per_draft / self._bandwidth
@@ -508,7 +515,12 @@ class WindowControl:
             self._draft_cost = _blend(self._draft_cost, each, self.cost.seconds(1))
             known.draft_cost = self._draft_cost
         if done.verify_seconds is not None:
-            self.cost.observe(done.drafts + 1, done.verify_seconds)
+            rows = done.drafts + 1 if done.rows is None else done.rows
+            if rows:
+                self.cost.observe(rows, done.verify_seconds)
+            if done.drafts == 0 and (rows != 1 or self._alone_pass is not None):
+                old = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
+                self._alone_pass = _blend(old, done.verify_seconds, 2 * old, _ALONE_PASS_RATE)
         self._tokens += done.accepted + 1
         if not done.hinted:
             self._tried += trials

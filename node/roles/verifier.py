@@ -423,6 +423,7 @@ class VerifierRole(VerdictLines):
                 verify_seconds=None if outcome.prompt_rows else outcome.seconds,
                 network_seconds=besides,
                 bytes=size,
+                rows=outcome.rows,
                 asked=asked,
                 hinted=running.asked_on,
             )
