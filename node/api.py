@@ -155,8 +155,14 @@ class _Events(Response):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
             nursery.start_soon(until_gone)
-            async for event in events:
-                body = f"data: {json.dumps(event)}\n\n".encode()
+            async for first in events:
+                ready = [first]  # what came together goes out together
+                while True:
+                    try:
+                        ready.append(events.receive_nowait())
+                    except (trio.WouldBlock, trio.EndOfChannel):
+                        break
+                body = b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in ready)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             nursery.cancel_scope.cancel()

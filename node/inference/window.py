@@ -445,6 +445,13 @@ class WindowControl:
         self._why = "fastest"
         return best
 
+    def listens(self, remaining: int) -> bool:
+        """Whether hints that come true would be followed."""
+        limit = max(min(self.max_window, remaining - 1), 0)
+        known = self._experience
+        alpha = max(known.hinted_alpha(level) for level in (1, 2))
+        return self._fastest(limit, alpha, sure=True) > 0
+
     def _affordable(self, window: int, remaining: int) -> bool:
         """Whether one more round that is believed not to pay stays within what a text of this
         length may spend on learning."""
@@ -608,6 +615,9 @@ class FixedWindow:
 
     def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int:
         return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
+
+    def listens(self, remaining: int) -> bool:
+        return False
 
     def observe(self, done: Round) -> None:
         pass

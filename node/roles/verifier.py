@@ -340,7 +340,7 @@ class VerifierRole(VerdictLines):
         state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
         at = perf_counter()
-        if frame is None and not running.hints.promising:
+        if frame is None and not self._may_ask(running, state.position + 1):
             self._foresee(running, handle, state.position + 1)
         try:
             draft = convert.engine_draft(frame, state.position)
@@ -438,6 +438,12 @@ class VerifierRole(VerdictLines):
         if not self._drafter_reads(running):
             wanted = running.window.choose(remaining, running.hints)
         return min(max(wanted, least), order.max_window)
+
+    def _may_ask(self, running: Running, position: int) -> bool:
+        """Whether this round's outcome may be grounds to ask for drafts in the next: then that one
+        must not be begun ahead."""
+        remaining = running.live.terms.order.max_tokens - position
+        return running.hints.promising and running.window.listens(remaining)
 
     def _drafter_reads(self, running: Running) -> bool:
         """Whether the drafter has not come yet, for it is still at the prompt: a round that waits
