@@ -125,7 +125,7 @@ async def serve_verifier(
             key,
             most,
             overlap=True,
-            lookup=order.draft_model == ZERO32,
+            lookup=config.model.lookup and order.draft_model == ZERO32,
             prior=(0.4, 4.0),
             exchange=way,
         )

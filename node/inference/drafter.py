@@ -79,6 +79,9 @@ class DraftSession(ABC):
         clock: seconds.
     """
 
+    #: whether it runs no model: what it does takes microseconds, and no thread is worth it
+    quick = False
+
     def __init__(
         self,
         prompt_ids: Sequence[int],
@@ -122,18 +125,6 @@ class DraftSession(ABC):
         self.begin(coin)
         self._extend(k, coin)
         return self.window(k)
-
-    #: whether `hint` can ever say anything
-    hints = False
-    #: whether it runs no model: what it does takes microseconds, and no thread is worth it
-    quick = False
-
-    def hint(self) -> tuple[int, ...]:
-        """How it thinks, without a model, that the text goes on; empty where it has no grounds.
-
-        In rejection mode nothing is guessed before the coin is known.
-        """
-        return ()
 
     def begin(self, coin: DraftCoin | None) -> None:
         """Make ready for a window; errors as `propose`."""

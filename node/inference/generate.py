@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from node.inference.drafter import Drafter
-from node.inference.hints import Hints
 from node.inference.model import PREFILL_CHUNK
 from node.inference.params import SamplingParams
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
@@ -72,21 +71,17 @@ def rounds(
         length = stops.max_tokens + 1 if rejection else 1
         v_chain, d_chain = (chain(keccak256(seed, who), length) for who in (b"v", b"d"))
         context = prompt_hash(ZERO32, tuple(prompt_ids))
-        number, hints = 0, Hints()
+        number = 0
         while not target.ended:
-            level = hints.level
-            k = window.choose(target.remaining, hints)
+            k = window.choose(target.remaining)
             coin = DraftCoin(round_value(d_chain, number), context) if rejection else None
-            if k == 0 and not hints.promising and (guess := drafting.hint()):
-                hints.hear(target.position, guess)
             draft = drafting.propose(k, coin) if k else Draft(target.position)
             prompt_too = target.prefilling > 0
             v_r = round_value(v_chain, number) if rejection else b""
             outcome = verifier.verify(target, VerifyRequest(draft, v_r, fingerprints))
             drafting.commit(outcome.emitted)
-            hints.observe(outcome.emitted, len(draft), outcome.accepted, level)
             context = extend_context(context, outcome.emitted)
-            seen = replace(round_of(draft, outcome, k), hinted=level if k else 0)
+            seen = round_of(draft, outcome, k)
             window.observe(replace(seen, verify_seconds=None) if prompt_too else seen)
             number += 1
             yield draft, outcome

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from node.inference.drafter import DraftSession, Step
-from node.inference.hints import MOST
 from node.inference.params import SamplingParams
 from node.inference.proposal import DraftCoin
 from settlement.records import Mode
 
 _LONGEST = 16
-#: Tokens that must have occurred before for a hint; what followed a single one says little.
-HINT_SIZE: Final = 2
 
 
 class NgramIndex:
@@ -109,6 +105,8 @@ class LookupDrafter:
 class LookupSession(DraftSession):
     """Indexes the committed text as it grows; a proposal follows one earlier occurrence."""
 
+    quick = True
+
     def __init__(
         self,
         sizes: Sequence[int],
@@ -131,15 +129,6 @@ class LookupSession(DraftSession):
         self._index = NgramIndex(sizes)
         self._index.grow(self.tokens)
         self._source: int | None = None
-
-    hints = True
-    quick = True
-
-    def hint(self) -> tuple[int, ...]:
-        if self.params.mode == Mode.REJECTION:
-            return ()
-        found = self._index.find(self.tokens)
-        return followed(self.tokens, found[0], MOST) if found and found[1] >= HINT_SIZE else ()
 
     def _next(self, coin: DraftCoin | None) -> Step | None:
         if not self._ahead:

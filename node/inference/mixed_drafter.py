@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from node.inference.drafter import Feed, Step
-from node.inference.hints import MOST
-from node.inference.lookup import NgramIndex, followed
+from node.inference.lookup import NgramIndex
 from node.inference.model import LanguageModel, Rows
 from node.inference.model_drafter import ModelDrafter, ModelDraftSession
 from node.inference.params import SamplingParams
@@ -116,7 +115,6 @@ class MixedDrafter(ModelDrafter):
 
 class MixedSession(ModelDraftSession):
     confident = True
-    hints = True
 
     def __init__(self, drafter: MixedDrafter, *args: Any, **kwargs: Any) -> None:
         super().__init__(drafter, *args, **kwargs)
@@ -126,10 +124,6 @@ class MixedSession(ModelDraftSession):
         self._index.grow(self.tokens)
         # of each token ahead
         self._sources: list[Source] = []
-
-    def hint(self) -> tuple[int, ...]:
-        found = self._index.find(self.tokens[-_SIZES[0] :])
-        return () if found is None else followed(self.tokens, found[0], MOST)
 
     def _next(self, coin: DraftCoin | None) -> Step | Feed | None:
         hope = 1.0

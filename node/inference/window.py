@@ -17,8 +17,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.inference.hints import Hints
-
 # Evidence that stays in force over a pause, in trials.
 _STALE_WEIGHT = 4.0
 # A session drafts until it has seen one of these, even where the first guess says it does not pay,
@@ -44,11 +42,6 @@ _ALONE_MOST = 1.3
 _RETIME = 12
 # Weight of the newest window in the share that came back empty.
 _SILENCE_RATE = 0.05
-# How often drafts come true that were asked for on hints, before any were seen, and the trials that
-# this counts for.
-_HINT_PRIOR = (0.7, 4.0)
-# Times as seldom as else a drafter that gives hints is probed: it says by itself when to ask.
-_HINTS_SPARE = 3
 # Least weight of the newest round in what rounds are taken to wait for, with drafts and without. Of
 # the second kind there are many, and one that was disturbed must not make drafting look fast.
 _RTT_RATE, _ALONE_RATE = 0.2, 0.05
@@ -73,7 +66,6 @@ class Round:
         bytes: sent and received for this round's draft.
         rows: of the pass, where it is not drafts + 1: rounds without drafts may share one.
         asked: the window that the drafter was asked for; it may have had no guess.
-        hinted: level of the hints that it was asked for on; 0 where there were none.
     """
 
     drafts: int
@@ -86,7 +78,6 @@ class Round:
     bytes: int = 0
     rows: int | None = None
     asked: int = 0
-    hinted: int = 0
 
 
 @dataclass
@@ -197,9 +188,6 @@ class Experience:
         silence: share of those that came back empty.
         opening: seconds by which a text's first drafts come later than others.
         idle: rounds since drafts were last asked for.
-        hints: whether it has ever hinted.
-        hinted: of positions reached in windows that were asked for on hints, accepted and rejected,
-            by the hints' level, with forgetting.
     """
 
     accepts: float = 0.0
@@ -211,8 +199,6 @@ class Experience:
     silence: float = 0.0
     opening: float = 0.0
     idle: int = 0
-    hints: bool = False
-    hinted: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def trials(self) -> float:
@@ -222,17 +208,6 @@ class Experience:
         decay = 0.995 ** (accepted + rejected)
         self.accepts = decay * self.accepts + accepted
         self.rejects = decay * self.rejects + rejected
-
-    def count_hinted(self, level: int, accepted: int, rejected: bool) -> None:
-        decay = 0.98 ** (accepted + rejected)
-        accepts, rejects = self.hinted.get(level, (0.0, 0.0))
-        self.hinted[level] = (decay * accepts + accepted, decay * rejects + rejected)
-
-    def hinted_alpha(self, level: int) -> float:
-        """Conditional acceptance rate in windows asked for on hints of this level, with a prior."""
-        rate, weight = _HINT_PRIOR
-        accepts, rejects = self.hinted.get(level, (0.0, 0.0))
-        return min((accepts + rate * weight) / (accepts + rejects + weight), 0.999)
 
 
 class WindowMemory:
@@ -271,8 +246,8 @@ class WindowControl:
         exchange: seconds that a window is guessed to take on its way, until that is measured.
         bandwidth: bytes per second to the drafter; None leaves bytes out.
         overlap: the drafter drafts on while the verifier works (strict modes).
-        lookup: the drafter has no model. Then it says by itself when it can guess, so it is asked
-            unasked only to find out whether it does.
+        lookup: the drafter has no model, and the verifier guesses by lookup itself (`own_lookup`):
+            it is not asked just to learn what it can do.
         cost: what passes cost, shared with other sessions on the device.
         experience: what earlier sessions with this drafter taught; goes on learning here.
     """
@@ -379,31 +354,27 @@ class WindowControl:
             drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
         return drafting + verify + exchange
 
-    def rate(self, k: int, alpha: float | None = None, *, sure: bool = False) -> float:
+    def rate(self, k: int, alpha: float | None = None) -> float:
         """Expected tokens per second of windows of k, at the estimated or a given alpha. A drafter
-        without a guess costs the exchange, and the round gives one token; `sure`: it has one."""
+        without a guess costs the exchange, and the round gives one token."""
         tokens, seconds = self.expected_tokens(k, alpha), self.expected_seconds(k)
-        if k and self._silence and not sure:
+        if k and self._silence:
             empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
             tokens = (1 - self._silence) * tokens + self._silence
             seconds = (1 - self._silence) * seconds + self._silence * empty
         return tokens / seconds if seconds > 0 else 0.0
 
-    def _fastest(self, limit: int, alpha: float, *, sure: bool = False) -> int:
-        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha, sure=sure), -k))
+    def _fastest(self, limit: int, alpha: float) -> int:
+        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha), -k))
 
     # ------------------------------------------------------------ choice
 
-    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int:
+    def choose(self, remaining: int | None = None) -> int:
         """K for the next round. Asking twice gives the same answer.
 
         Args:
             remaining: tokens to max_tokens; the last of them needs no draft.
-            hints: what the drafter has said unasked.
         """
-        hinted = 0
-        if hints is not None and hints.heard:
-            hinted, self._experience.hints = hints.level, True
         limit = self.max_window if remaining is None else min(self.max_window, remaining - 1)
         limit = max(limit, 0)
         if limit == 0:
@@ -412,14 +383,9 @@ class WindowControl:
         if not (self.cost.known(1) or self.cost.known(2)):
             self._why = "first round"
             return min(int(self._cap), limit)
-        if hinted:
-            best = self._fastest(limit, self._experience.hinted_alpha(hinted), sure=True)
-            if best:
-                self._why = "hinted: the drafter has told the last tokens before"
-                return best
         best = self._fastest(limit, self.alpha)
         hope = self._fastest(limit, self.hopeful_alpha)
-        if best == 0 and self._learning and hope and not hinted:
+        if best == 0 and self._learning and hope:
             window = min(int(self._cap), hope)
             if remaining is None or self._affordable(window, remaining):
                 self._why = "learning: too few drafts seen to give them up"
@@ -445,13 +411,6 @@ class WindowControl:
         self._why = "fastest"
         return best
 
-    def listens(self, remaining: int) -> bool:
-        """Whether hints that come true would be followed."""
-        limit = max(min(self.max_window, remaining - 1), 0)
-        known = self._experience
-        alpha = max(known.hinted_alpha(level) for level in (1, 2))
-        return self._fastest(limit, alpha, sure=True) > 0
-
     def _affordable(self, window: int, remaining: int) -> bool:
         """Whether one more round that is believed not to pay stays within what a text of this
         length may spend on learning."""
@@ -470,7 +429,7 @@ class WindowControl:
         alone = self.rate(0)
         if not self._first:
             return self._in_full
-        if self._experience.hints:  # it would say so
+        if self._lookup:  # the verifier finds out by itself
             return False
         return self._loss(window, alone) <= _LEARNING_SHARE * remaining / alone
 
@@ -486,10 +445,8 @@ class WindowControl:
         if alone <= 0:
             return 8
         seldom = 50 if self._experience.trials < 2 * _FIRST_TRIALS else 150
-        if self._experience.hints:
-            if self._lookup:
-                return math.inf
-            seldom *= _HINTS_SPARE
+        if self._lookup:
+            return math.inf
         return max(8.0, seldom * self._loss(probe, alone) * alone)
 
     def _loss(self, window: int, alone: float) -> float:
@@ -503,9 +460,7 @@ class WindowControl:
         self._alone_ago = self._alone_ago + 1 if done.drafts else 0
         trials = done.accepted + done.rejected
         known = self._experience
-        if trials and done.hinted:
-            known.count_hinted(done.hinted, done.accepted, done.rejected)
-        elif trials:
+        if trials:
             known.count(done.accepted, done.rejected)
             decay = self._forgetting**trials
             if self._idle and self._accepts + self._rejects > _STALE_WEIGHT:
@@ -529,12 +484,9 @@ class WindowControl:
                 old = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
                 self._alone_pass = _blend(old, done.verify_seconds, 2 * old, _ALONE_PASS_RATE)
         self._tokens += done.accepted + 1
-        if not done.hinted:
-            self._tried += trials
+        self._tried += trials
         self._after_drafts = self._after_drafts or asked > 0
-        if asked and done.hinted:
-            self._first = False
-        elif asked:
+        if asked:
             self._in_full = 0 < done.drafts == done.accepted
             self._spend(done)
             if self._first and self._rtt is not None:
@@ -613,11 +565,8 @@ class FixedWindow:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int:
+    def choose(self, remaining: int | None = None) -> int:
         return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
-
-    def listens(self, remaining: int) -> bool:
-        return False
 
     def observe(self, done: Round) -> None:
         pass

@@ -23,9 +23,9 @@ Requests, with their answers:
     CASE      CaseRequest     → DrawnAnswer
     PARCEL    ParcelRequest   → ParcelPage
 
-Channels: SESSION between drafter and verifier (DraftRound, DraftHint, VerdictRound, SessionState,
-Notice), STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as
-requests). A "no" to a request is the transport's `Refused`; on a channel it is a `Notice`.
+Channels: SESSION between drafter and verifier (DraftRound, VerdictRound, SessionState, Notice),
+STREAM from verifier to client (RoundCommitted, SessionState, Notice; vouchers go as requests).
+A "no" to a request is the transport's `Refused`; on a channel it is a `Notice`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ from node.network.transport import SizeBounds
 
 # Largest prompt, in tokens, that a request may carry; a model's own context length is less or more.
 MAX_PROMPT: Final = 1 << 17
-MAX_HINT: Final = 16
 MAX_ORDER: Final = 4096
 # 64 drafts with full kept and top lists take 57,500 bytes, 65 verdict leaves 7,500.
 MAX_DRAFT_FRAME: Final = 60 * 1024
@@ -332,16 +331,6 @@ class DraftRound(Message):
 
 
 @dataclass(frozen=True)
-class DraftHint(Message):
-    """How D thinks that the output goes on from position `base`, unsigned and unasked: grounds for
-    V to ask for a window, and nothing else."""
-
-    TAG: ClassVar[int] = 53
-    base: U32
-    tokens: Annotated[tuple[int, ...], TokenIds(MAX_HINT)]
-
-
-@dataclass(frozen=True)
 class VerdictRound(Message):
     """V's signed verdict with its leaves, as one opaque frame."""
 
@@ -583,7 +572,7 @@ MESSAGES: Final = registry(
     *(Ping, Pong, Done, ReachRequest, Reached, Notice),
     *(Offer, Announcement, SignedAnnouncement, Held, GossipDigest, GossipNews),
     *(PromptDelivery, QuoteRequest, Quote, OrderOffer, OrderAccept, StartOffer, StartAccept),
-    *(DraftRound, DraftHint, VerdictRound, RoundCommitted, Resume, SessionState),
+    *(DraftRound, VerdictRound, RoundCommitted, Resume, SessionState),
     *(RoundRun, VoucherRequest, VoucherSignature, RecordsRequest, RecordsResponse),
     *(SumPath, RootPreimage, DrawnRequest, DrawnAnswer),
     *(AuditCommit, SaltsRequest, SaltsAnswer, AuditReveal, CaseRequest),
@@ -609,7 +598,7 @@ EXCHANGES: Final[dict[Kind, tuple[type[Message], type[Message]]]] = {
 }
 
 LINES: Final[dict[Kind, tuple[type[Message], ...]]] = {
-    Kind.SESSION: (DraftRound, DraftHint, VerdictRound, SessionState, Notice),
+    Kind.SESSION: (DraftRound, VerdictRound, SessionState, Notice),
     Kind.STREAM: (RoundCommitted, SessionState, Notice),
 }
 

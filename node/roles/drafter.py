@@ -14,7 +14,6 @@ from typing import Final
 
 import trio
 
-from node.inference.hints import still_good
 from node.inference.proposal import Draft, DraftCoin
 from node.journal import SlotTaken, StoredRound
 from node.network import exchange
@@ -22,7 +21,6 @@ from node.network.codec import Message
 from node.network.errors import NetworkError, PeerClosed, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
-    DraftHint,
     DraftRound,
     Kind,
     Notice,
@@ -78,7 +76,6 @@ class DrafterRole(Party):
         self._nursery: trio.Nursery | None = None
         self._moved: dict[bytes, float] = {}  # start hash → when its last round came, or it began
         self._waited: dict[bytes, float] = {}  # start hash → seconds that its rounds took to come
-        self._hinted: dict[bytes, tuple[int, tuple[int, ...]]] = {}  # start hash → base, tokens
         self._scopes: dict[bytes, trio.CancelScope] = {}  # start hash → around its task
         self._waiting: dict[bytes, set[trio.CancelScope]] = {}  # by lane id: for a voucher
         super().__init__(node, "drafter")
@@ -191,7 +188,6 @@ class DrafterRole(Party):
             # Not closed in the journal when merely cancelled: a restart takes the session up again.
             self._moved.pop(terms.start_hash, None)
             self._waited.pop(terms.start_hash, None)
-            self._hinted.pop(terms.start_hash, None)
             self.till.end_session(terms)
             if handle is not None:
                 with trio.CancelScope(shield=True):
@@ -273,7 +269,6 @@ class DrafterRole(Party):
         if order.mode != Mode.REJECTION:
             k = min(k, node.limits.max_window)
         if k == 0:
-            await self._hint(live, handle, line)
             return None
         slot = f"draft:{terms.start_hash.hex()}:{state.round}:{state.context.hex()}"
         stored = node.journal.secret(slot)
@@ -300,21 +295,6 @@ class DrafterRole(Party):
         )
         await self.engine.draft_ahead(handle, len(leaves) + 1)
         return frame
-
-    async def _hint(self, live: Live, handle: object, line: MessageChannel) -> None:
-        """Where no drafts are asked for: says what comes next, if there are grounds to think so."""
-        order, state = live.terms.order, live.state
-        if order.mode == Mode.REJECTION:
-            return
-        base, told = self._hinted.get(live.terms.start_hash, (0, ()))
-        text = state.tokens[base - order.start_position :]
-        if told and still_good(base, told, state.position, text):
-            return
-        hint = tuple(await self.engine.hint(handle))
-        self._hinted[live.terms.start_hash] = (state.position, hint)
-        if hint:
-            self.node.metrics.count("hints")
-            await line.send(DraftHint(state.position, hint))
 
     def _journalled(
         self, slot: str, commit: DraftCommit, leaves: tuple[DraftLeaf, ...], draft: Draft

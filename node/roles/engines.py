@@ -102,33 +102,18 @@ class WorkerDrafter:
         return handle
 
     async def propose(self, handle: DraftSession, k: int, coin: DraftCoin | None) -> Draft:
-        if handle.quick:
-            await self._catch_up(handle)
-            return handle.propose(k, coin)
         owed = self._owed.get(handle, ())
+        if handle.quick:
+            await trio.lowlevel.checkpoint()
+            if owed:
+                handle.commit(self._owed.pop(handle))
+            return handle.propose(k, coin)
         then = handle.position + len(owed)
         try:
             return await self._worker.propose(handle, k, coin, owed)
         finally:  # refused or cancelled before it began, it is owed still
             if owed and handle.position == then:
                 del self._owed[handle]
-
-    async def hint(self, handle: DraftSession) -> tuple[int, ...]:
-        if not handle.hints:
-            return ()
-        await self._catch_up(handle)
-        return handle.hint()
-
-    async def _catch_up(self, handle: DraftSession) -> None:
-        owed = self._owed.get(handle)
-        if not owed:
-            return
-        if handle.quick:
-            await trio.lowlevel.checkpoint()
-            handle.commit(owed)
-        else:
-            await self._worker.call(handle.commit, owed)
-        del self._owed[handle]
 
     async def draft_ahead(self, handle: DraftSession, count: int) -> None:
         if self._ahead and handle not in self._owed:

@@ -113,10 +113,6 @@ class DraftEngine(Protocol):
         """Drafts on past what was proposed, while the verifier works."""
         ...
 
-    async def hint(self, handle: Any) -> Sequence[int]:
-        """How it thinks that the text goes on, where it has grounds that cost nothing; or empty."""
-        ...
-
     async def commit(self, handle: Any, emitted: Sequence[int]) -> None:
         """The round's output; the session rolls back or forward to it."""
         ...

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import trio
 
-from node.inference.hints import Hints
-from node.inference.window import Round as WindowRound
+from node.inference import window
 from node.roles.frames import DraftFrame, Round
 from node.roles.party import Live
 from node.roles.refusals import No
@@ -18,11 +17,9 @@ from node.roles.refusals import No
 class WindowPolicy(Protocol):
     """Chooses the next window from past rounds only (see `inference.window`)."""
 
-    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int: ...
+    def choose(self, remaining: int | None = None) -> int: ...
 
-    def listens(self, remaining: int) -> bool: ...
-
-    def observe(self, done: WindowRound) -> None: ...
+    def observe(self, done: window.Round) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,17 +54,12 @@ class Running:
     at_work: bool = True  # no more wanted of others
     entered: float = 0.0  # when this wait began; several, where one led to no round
     waited: float = 0.0  # seconds in all, the one that goes on apart
-    hints: Hints = field(init=False)
-    asked_on: int = 0  # level of the hints that the window under way was asked for on
     foreseen: int = -1  # position of a round without drafts whose pass was begun ahead
     turned: float | None = None  # when the last pass was over (perf_counter), and how long
     held_up: float = 0.0  # others have held the session up since
     ended: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
-
-    def __post_init__(self) -> None:
-        self.hints = Hints(self.live.state.position)
 
     def notify(self) -> None:
         """Wakes everybody who waits for this session to change."""

@@ -16,7 +16,6 @@ import trio
 from node.network.errors import NetworkError, Refused
 from node.network.exchange import MessageChannel
 from node.network.messages import (
-    DraftHint,
     DraftRound,
     Notice,
     Resume,
@@ -33,7 +32,6 @@ from node.roles.party import Party
 from node.roles.refusals import No
 from node.roles.running import Drafted, Running
 from settlement.records import Order
-
 
 #: Seconds of rounds that go to a reader in one piece where nothing waits for its answer.
 TOGETHER: Final = 0.03
@@ -160,9 +158,6 @@ class VerdictLines(Party):
         drafter goes away."""
         while True:
             message = await channel.receive()
-            if isinstance(message, DraftHint):
-                running.hints.hear(message.base, message.tokens)
-                continue
             if not isinstance(message, DraftRound):
                 continue
             try:

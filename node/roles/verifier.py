@@ -340,7 +340,7 @@ class VerifierRole(VerdictLines):
         state, frame = live.state, drafted.frame if drafted else None
         value = coins.round_value(running.values, state.round) if running.values else ZERO32
         at = perf_counter()
-        if frame is None and not self._may_ask(running, state.position + 1):
+        if frame is None:
             self._foresee(running, handle, state.position + 1)
         try:
             draft = convert.engine_draft(frame, state.position)
@@ -353,8 +353,6 @@ class VerifierRole(VerdictLines):
         verified = perf_counter()
         self.node.metrics.time("queue", max(0.0, verified - at - outcome.seconds))
         self._observe(running, drafted, outcome, self._besides(running, verified, outcome))
-        count = 0 if frame is None else len(frame.leaves)
-        running.hints.observe(outcome.emitted, count, outcome.accepted, running.asked_on)
         next_k = 0
         if outcome.stop is None:
             position = state.position + len(outcome.emitted)
@@ -365,7 +363,6 @@ class VerifierRole(VerdictLines):
                     # thread would wait for it. The round that is made already is committed anyway.
                     with trio.CancelScope(shield=True):
                         await trio.sleep(HEAD_START)
-        running.asked_on = running.hints.level if next_k else 0
         running.rounds.append(self._commit(running, frame, outcome, value, next_k))
         self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
@@ -425,7 +422,6 @@ class VerifierRole(VerdictLines):
                 bytes=size,
                 rows=outcome.rows,
                 asked=asked,
-                hinted=running.asked_on,
             )
         )
 
@@ -434,16 +430,8 @@ class VerifierRole(VerdictLines):
         order = running.live.terms.order
         remaining = order.max_tokens - position
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
-        wanted = 0
-        if not self._drafter_reads(running):
-            wanted = running.window.choose(remaining, running.hints)
+        wanted = 0 if self._drafter_reads(running) else running.window.choose(remaining)
         return min(max(wanted, least), order.max_window)
-
-    def _may_ask(self, running: Running, position: int) -> bool:
-        """Whether this round's outcome may be grounds to ask for drafts in the next: then that one
-        must not be begun ahead."""
-        remaining = running.live.terms.order.max_tokens - position
-        return running.hints.promising and running.window.listens(remaining)
 
     def _drafter_reads(self, running: Running) -> bool:
         """Whether the drafter has not come yet, for it is still at the prompt: a round that waits

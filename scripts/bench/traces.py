@@ -9,13 +9,11 @@ times measured on this machine, drawn anew for every pass, and messages take hal
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from node.inference.drafter import Drafter, DraftSession
-from node.inference.hints import Hints, still_good
 from node.inference.lookup import LookupDrafter
 from node.inference.params import SamplingParams
 from node.inference.window import Round
@@ -78,7 +76,7 @@ class Costs:
 
 
 class Window(Protocol):
-    def choose(self, remaining: int | None = None, hints: Hints | None = None) -> int: ...
+    def choose(self, remaining: int | None = None) -> int: ...
 
     def observe(self, done: Round) -> None: ...
 
@@ -102,9 +100,6 @@ class _Proposals:
         """Whether the token that V adds was what D had drafted on with (models only)."""
         return self._session is None and self._trace.guesses[position] == self._trace.text[position]
 
-    def hint(self) -> Sequence[int]:
-        return () if self._session is None else self._session.hint()
-
     def commit(self, emitted: Sequence[int]) -> None:
         if self._session is not None:
             self._session.commit(emitted)
@@ -117,21 +112,15 @@ def play(
 
     As the roles do it: D sends a window, drafts on until it has as many tokens again and one for
     V's own, and takes the verdict when it has both arrived and that is done. A window that is ready
-    by then goes out at once. Rounds without drafts wait for nobody, and lookups hint meanwhile.
+    by then goes out at once. Rounds without drafts wait for nobody.
     """
     text, proposals = trace.text, _Proposals(trace, lookup)
     now = 0.0  # at the verifier
     drafter_free = 0.0  # when D has done what it began
     ready = 0  # tokens D has drafted beyond the committed text
     base = 0
-    hints, told, on_the_way = Hints(), (0, ()), deque()  # hints with the time of their arrival
-    ahead_of_hints = False  # the round was begun before the one before it was over
     while base < len(text):
-        while on_the_way and on_the_way[0][0] <= now:
-            hints.hear(*on_the_way.popleft()[1:])
-        level = 0 if ahead_of_hints else hints.level
-        k = window.choose(len(text) - base, None if ahead_of_hints else hints)
-        ahead_of_hints = k == 0 and not hints.promising
+        k = window.choose(len(text) - base)
         began, spent, made = now, 0.0, 0
         drafts: Sequence[int] = ()
         if k:
@@ -157,7 +146,6 @@ def play(
         if not k:
             drafter_free = max(drafter_free, now)
         proposals.commit(emitted)
-        hints.observe(emitted, len(drafts), accepted, level if k else 0)
         window.observe(
             Round(
                 len(drafts),
@@ -168,14 +156,9 @@ def play(
                 seconds,
                 max(waited - spent, 0.0) if k else None,
                 asked=k,
-                hinted=level if k else 0,
             )
         )
         base += len(emitted)
-        if not k and not still_good(*told, base, text[told[0] : base]):
-            told = (base, proposals.hint())
-            if told[1]:
-                on_the_way.append((now + rtt, *told))
     return now
 
 

@@ -78,24 +78,7 @@ async def test_a_drafter_without_a_model_needs_no_thread() -> None:
     session = LookupDrafter().open([1, 2, 3, 4, 1, 2], GREEDY, seed=bytes(32))
     await worker._device.acquire_on_behalf_of(object())  # nobody gets the worker's thread
     with trio.fail_after(5):
-        assert await engine.hint(session) == (3, 4, 1, 2) * 4
         await engine.commit(session, [3])
         assert (await engine.propose(session, 2, None)).tokens == (4, 1)
-        assert await engine.hint(session) == (4, 1, 2, 3) * 4
-
-
-async def test_a_hint_is_about_the_text_that_was_committed() -> None:
-    worker, told = InferenceWorker(), []
-
-    class Hinting(Counting):
-        hints = True
-
-        def hint(self) -> tuple[int, ...]:
-            told.append(list(self.tokens))
-            return (7,)
-
-    engine, session = WorkerDrafter(worker, None), Hinting()  # type: ignore[arg-type]
-    await engine.commit(session, [2, 3])
-    assert await engine.hint(session) == (7,)
-    assert told == [[1, 2, 3]]
-    assert await engine.hint(Counting()) == ()
+        assert (await engine.propose(session, 2, None)).tokens == (4, 1)
+    assert session.tokens == [1, 2, 3, 4, 1, 2, 3]
