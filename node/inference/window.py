@@ -300,6 +300,7 @@ class WindowControl:
         self._tried = 0
         self._tokens = 0
         self._lost = 0.0  # seconds that drafts which did not pay have cost
+        self._asked = 0  # the last window
         self._first = True  # no drafts have been asked for in this session
         self._in_full = False  # all of the last window was accepted
         self._after_drafts = False  # the last round had a window, or was to have one
@@ -396,9 +397,11 @@ class WindowControl:
             if self._idle >= self._patience(probe):
                 self._why = "probe: not drafting was faster"
                 return probe
-            if remaining is not None and hope and self._may_copy(hope, remaining):
+            # One window that came true says little about a much longer one.
+            longer = hope if self._first else min(hope, 2 * self._asked)
+            if remaining is not None and longer and self._may_copy(longer, remaining):
                 self._why = "probe: this text may be another than those before"
-                return hope
+                return longer
             self._why = "not drafting is faster"
             return 0
         untimed = not self.cost.known(1) and self._alone_ago >= _RETIME
@@ -470,6 +473,7 @@ class WindowControl:
             self._accepts = decay * self._accepts + done.accepted
             self._rejects = decay * self._rejects + done.rejected
         asked = max(done.asked, done.drafts)
+        self._asked = asked or self._asked
         # Before its first drafts of a text a drafter runs the prompt: no measure of later ones.
         timed = not (asked and self._first)
         if done.drafted > 0 and timed:

@@ -440,3 +440,44 @@ def test_passes_that_were_disturbed_do_not_raise_the_level():
     for round_ in range(600):
         cost.observe(1, 8.6 * (1.6 if round_ % 6 == 0 else 1.0))
     assert cost.seconds(1) < 1.05 * 8.6
+
+
+def test_a_window_that_came_true_is_not_followed_by_one_of_any_length() -> None:
+    """Two drafts that were right make a rate near 1 possible; sixteen more would still be a bet."""
+    control = WindowControl(
+        16, costs={1: 8.0, 3: 9.0, 5: 11.5, 9: 17.8, 17: 34.0}, prior=(0.4, 4.0), exchange=6.0
+    )
+    asked = control.choose(60)
+    assert asked == 2
+    control.observe(Round(2, 2, False, 3.0, 2, 9.0, 20.0, asked=2))
+    assert control.choose(58) <= 4
+
+
+def test_rounds_that_share_a_pass_make_not_drafting_faster() -> None:
+    """A verifier that guesses by itself runs a few rows for several rounds: that is what drafts
+    have to beat, and the rows are timed as what they are."""
+    costs = {1: 8.0, 2: 8.8, 3: 9.4, 4: 10.0}
+    control = WindowControl(8, costs=costs)
+    for _ in range(30):
+        control.observe(Round(0, 0, False, verify_seconds=10.0, rows=4, network_seconds=0.0))
+        for _ in range(2):
+            control.observe(Round(0, 0, False, verify_seconds=0.5, rows=0, network_seconds=0.0))
+    assert control.cost.seconds(1) == pytest.approx(8.0, rel=0.02)
+    assert control.cost.seconds(4) == pytest.approx(10.0, rel=0.02)
+    assert control.rate(0) == pytest.approx(3 / 11.0, rel=0.35)
+
+
+def test_a_lookup_is_not_asked_to_learn_what_the_verifier_can_do_itself() -> None:
+    costs = {1: 8.6, 2: 9.6, 4: 10.9, 8: 17.8}
+    asked = {}
+    for lookup in (True, False):
+        memory = WindowMemory(costs)
+        asked[lookup] = 0
+        for _ in range(5):
+            control = memory.control("d", 8, prior=(0.4, 4.0), exchange=4.5, lookup=lookup)
+            for left in range(100, 0, -1):
+                k = control.choose(left)
+                asked[lookup] += k > 0
+                wait = 4.5 if k else 0.0
+                control.observe(Round(0, 0, False, 0.0, 0, 8.6, wait, asked=k))
+    assert asked[True] == 0 < asked[False]
