@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Final
 
 TOKEN: Final = 10**18
+# Open questions, and work on a text that is given: speculation pays where an answer can be guessed.
 PROMPTS: Final = (
     "What is the difference between a list and a tuple in Python?",
-    "Write a short note thanking a colleague for their help with a project.",
+    "Write this notice as a list:\n\nThe ferry leaves the northern pier at seven in the morning "
+    "and again at noon. Tickets are sold on board, and bicycles travel free of charge except on "
+    "the last Sunday of each month. Dogs are welcome on the upper deck.",
+    "Here is a letter. Write it out again without mistakes:\n\nDear neighbours, the watre will be "
+    "turned off on Tuesday from nine until one. Please fill a few botles beforehand. The work is "
+    "done by the city and costs us nothing.",
     "Why does the moon change its shape over a month?",
-    "Give three tips for someone who is learning to cook.",
     "Explain in two sentences what a hash function is.",
 )
 TINY_PROMPTS: Final = (

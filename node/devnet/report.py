@@ -47,10 +47,24 @@ class Report:
     prices: tuple[int, int] = (0, 0)
     arithmetic: str = ""  # what the target's products run on
 
+    @property
+    def total(self) -> dict[str, Any]:
+        """All sessions together: their tokens over their time, and over that of plain decoding."""
+        output = sum(entry["output_tokens"] for entry in self.sessions)
+        here = sum(entry["seconds"] for entry in self.sessions)
+        plain = sum(entry["plain_seconds"] for entry in self.sessions)
+        return {
+            "output_tokens": output,
+            "tokens_per_s": output / here if here else 0.0,
+            "plain_tokens_per_s": output / plain if plain else 0.0,
+            "times_plain": plain / here if here else 0.0,
+        }
+
     def to_json(self) -> dict[str, Any]:
         return {
             "arithmetic": self.arithmetic,
             "sessions": self.sessions,
+            "total": self.total,
             "settlements": [asdict(settled) for settled in self.settlements],
             "alpha": [
                 {
@@ -236,6 +250,12 @@ def _print_sessions(report: Report, show: Show) -> None:
         )
     heads = ("session", "tokens", "rounds", "accepted/proposed", "tokens/s", "plain tokens/s")
     table(show, (*heads, "times plain", "check", "near-ties", "receipt"), rows)
+    if len(rows) > 1:
+        total = report.total
+        show(
+            f"  all {total['output_tokens']} tokens: {total['tokens_per_s']:.1f} tokens/s, plain "
+            f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain"
+        )
     _print_course(report, show)
 
 

@@ -25,7 +25,7 @@ from node.devnet.report import (
     stages_since,
     sums_of,
 )
-from node.devnet.sessions import GenerationFailed, generate, request_of, round_line
+from node.devnet.sessions import GenerationFailed, generate, one_line, request_of, round_line
 from node.devnet.world import World, build
 from node.roles.auditing import drawn_lanes
 from node.roles.frames import Round
@@ -171,7 +171,7 @@ def run_sessions(fleet: Fleet, options: DevnetOptions, report: Report) -> list[d
     report.arithmetic = target.arithmetic
     for number in range(options.runs):
         wanted = request_of(options, number)
-        show(f"\n[{number + 1}/{options.runs}] {wanted['prompt']}")
+        show(f"\n[{number + 1}/{options.runs}] {one_line(wanted['prompt'])}")
         before = verifiers_stages(fleet)
         done = generate(
             client.api,

@@ -80,6 +80,12 @@ def generate(
     raise GenerationFailed("the client's stream ended without a result")
 
 
+def one_line(text: str, most: int = 120) -> str:
+    """A text for a line of its own, long ones cut."""
+    shown = text.replace("\n", "⏎")
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
 def round_line(event: dict[str, Any]) -> str:
     """One round for a person: window, accepted, time, text."""
     shown = event["text"].replace("\n", "⏎")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.devnet.report import COURSE, Report, print_report, stages_since
+from node.devnet.sessions import one_line
 
 
 def timings(**seconds: float) -> dict[str, dict[str, float]]:
@@ -74,3 +75,22 @@ def test_each_session_stands_beside_plain_decoding() -> None:
 )
 def test_a_missing_kernel_is_named(arithmetic: str, slow: bool) -> None:
     assert ("no native kernel" in report(arithmetic)) is slow
+
+
+def test_all_sessions_together_are_tokens_over_time() -> None:
+    one = report("int8 + kernel")
+    assert "all 50" not in one  # nothing to add up
+    entry = {"output_tokens": 50, "seconds": 2.0, "plain_seconds": 2.5}
+    both = Report(sessions=[entry, {"output_tokens": 10, "seconds": 1.0, "plain_seconds": 0.5}])
+    assert both.total == {
+        "output_tokens": 60,
+        "tokens_per_s": 20.0,
+        "plain_tokens_per_s": 20.0,
+        "times_plain": 1.0,
+    }
+    assert Report().total["times_plain"] == 0.0
+
+
+def test_a_prompt_is_shown_on_one_line() -> None:
+    assert one_line("a\nb") == "a⏎b"
+    assert one_line("x" * 500) == "x" * 119 + "…"
