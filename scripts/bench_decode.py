@@ -12,13 +12,15 @@ it does not count the time others had.
 
 Drafters: `model` the shipped draft, in transformers as the assistant with −∞ outside its ids;
 `mixed` the same model with prompt lookup where that does as well, as a node drafts; `ngram` prompt
-lookup alone; `exit-N` the target's first N layers. Ratios:
+lookup alone; `exit-N` the target's first N layers; `own-lookup` no drafter: the verifier's own
+guesses, run in the rows of rounds without drafts. Ratios:
   vs_assisted       ours mixed, against transformers with the same model as its assistant
   vs_assisted_model the same with the model alone on our side too
   vs_prompt_lookup  ours with n-gram, against transformers' prompt lookup
   vs_plain_min      lowest lower bound, over prompt classes and drafters, against our plain
   vs_plain_min_mixed  the same of mixed alone
   vs_generate       ours mixed, against transformers' plain generate
+  own_lookup        the verifier's own lookups, without a drafter, against our plain
   copy_ngram        ours with n-gram against our plain, where the prompt is copied
 """
 
@@ -40,7 +42,7 @@ import torch
 
 from node.inference import catalog
 from node.inference.tokens import Tokenizer
-from scripts.bench.engines import Ours, Peer, engines
+from scripts.bench.engines import Ours, OwnLookup, Peer, engines
 from scripts.bench.pairs import Ratio, Rows, geometric_mean, ratio
 from scripts.bench.prompts import CLASSES, Prompt, prompts
 
@@ -49,6 +51,7 @@ PLAIN: Final = ("verdraft", "none")
 MODEL: Final = ("verdraft", "model")
 MIXED: Final = ("verdraft", "mixed")
 NGRAM: Final = ("verdraft", "ngram")
+OWN_LOOKUP: Final = ("verdraft", "own-lookup")
 GENERATE: Final = ("transformers", "none")
 ASSISTED: Final = ("transformers", "assistant")
 LOOKUP: Final = ("transformers", "prompt-lookup")
@@ -96,6 +99,7 @@ def ratios(table: Table) -> dict[str, Any]:
         "vs_prompt_lookup": lambda t: table.against(NGRAM, LOOKUP, t),
         "vs_generate": lambda t: table.against(MIXED, GENERATE, t),
         "copy_ngram": lambda t: table.against(NGRAM, PLAIN, t, "copy"),
+        "own_lookup": lambda t: table.against(OWN_LOOKUP, PLAIN, t),
     }
     out: dict[str, Any] = {}
     for name, of in named.items():
@@ -103,7 +107,7 @@ def ratios(table: Table) -> dict[str, Any]:
         out[name] = {where: r.as_json() for where, r in found.items() if r.pairs}
     against = {
         f"{engine[1]}/{kind}": table.against(engine, PLAIN, None, kind)
-        for engine in (MODEL, MIXED, NGRAM)
+        for engine in (MODEL, MIXED, NGRAM, OWN_LOOKUP)
         for kind in CLASSES
     }
     out["vs_plain"] = {where: r.as_json() for where, r in against.items() if r.pairs}
@@ -166,7 +170,7 @@ def device_name(device: str) -> str:
 
 
 def measure(
-    compared: Sequence[Ours | Peer],
+    compared: Sequence[Ours | OwnLookup | Peer],
     todo: Sequence[tuple[Prompt, float]],
     tokenizer: Tokenizer,
     tokens: int,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from node.inference import own_lookup
 from node.inference.calibrate import pass_seconds
 from node.inference.drafter import Drafter
 from node.inference.early_exit import early_exit
@@ -26,6 +27,7 @@ from node.inference.mixed_drafter import MixedDrafter
 from node.inference.model_drafter import ModelDrafter
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
+from node.inference.proposal import Draft, VerifyRequest
 from node.inference.stops import StopRules
 from node.inference.verifier import Verifier
 from node.inference.window import WindowMemory
@@ -87,6 +89,37 @@ class Ours:
         seconds = self._clock() - start
         facts = {"alpha": made.alpha, "rounds": len(made.rounds), "proposed": made.proposed}
         return Timed(tuple(made.tokens), seconds, facts)
+
+
+class OwnLookup:
+    """This package's verifier without a drafter, as a node's: rounds of its own guesses by lookup
+    share passes."""
+
+    name = "verdraft"
+    drafter_name = "own-lookup"
+
+    def __init__(self, target: Any, clock: Clock, costs: Mapping[int, float]) -> None:
+        self._verifier = Verifier(
+            target, max_tokens=4096, lookup=own_lookup.OwnLookup(costs), clock=clock
+        )
+        self._clock = clock
+
+    def run(self, prompt: Sequence[int], temperature: float, tokens: int, number: int) -> Timed:
+        params = SamplingParams.from_floats("coupled", temperature)
+        seed, start = number.to_bytes(32, "big"), self._clock()
+        salt = time.monotonic_ns().to_bytes(8, "big")
+        session = self._verifier.admit(
+            seed, prompt, params, StopRules(tokens), seed=seed, salt=salt
+        )
+        out: list[int] = []
+        passes = 0
+        while not session.ended:
+            request = VerifyRequest(Draft(session.position), fingerprints=False)
+            done = self._verifier.verify(session, request)
+            out += done.emitted
+            passes += done.rows > 0
+        self._verifier.close(session)
+        return Timed(tuple(out), self._clock() - start, {"passes": passes})
 
 
 class Peer:
@@ -162,7 +195,7 @@ def engines(
     *,
     device: str = "cpu",
     exits: Sequence[int] = (),
-) -> list[Ours | Peer]:
+) -> list[Ours | OwnLookup | Peer]:
     """All that are compared, plain decoding first. "exact" is ours alone: peers run float32."""
     model, draft_model = (load_any(folder, dtype, device) for folder in (target, draft))
     floats = "float32" if dtype == "exact" else dtype
@@ -177,6 +210,7 @@ def engines(
     return [
         Ours(model, None, clock),
         *(Ours(model, drafter, clock, costs) for drafter in drafters),
+        OwnLookup(model, clock, costs),
         Peer("none", peer, clock),
         Peer("assistant", peer, clock, assistant_model=assistant),
         Peer("prompt-lookup", peer, clock, prompt_lookup_num_tokens=10),
