@@ -6,10 +6,8 @@ and one that comes back names how many rounds it holds and gets the same bytes a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 import trio
 
@@ -33,9 +31,6 @@ from node.roles.refusals import No
 from node.roles.running import Drafted, Running
 from settlement.records import Order
 
-#: Seconds of rounds that go to a reader in one piece where nothing waits for its answer.
-TOGETHER: Final = 0.03
-
 
 class VerdictLines(Party):
     """The part of a verifier that talks: everything but the rounds themselves."""
@@ -55,11 +50,7 @@ class VerdictLines(Party):
             await both_ways(
                 lambda: self._read_drafts(running, channel),
                 lambda: self._publish(
-                    running,
-                    channel,
-                    held,
-                    lambda _, done: VerdictRound(done.verdict.to_wire()),
-                    lambda: running.live.state.announced == 0,
+                    running, channel, held, lambda _, done: VerdictRound(done.verdict.to_wire())
                 ),
             )
         finally:
@@ -80,7 +71,6 @@ class VerdictLines(Party):
                 channel,
                 held,
                 lambda number, done: RoundCommitted(session_id, number, done.to_wire()),
-                lambda: True,
             ),
         )
 
@@ -110,24 +100,12 @@ class VerdictLines(Party):
         channel: MessageChannel,
         held: int,
         message: Callable[[int, Round], VerdictRound | RoundCommitted],
-        may_wait: Callable[[], bool],
     ) -> None:
-        """Sends rounds from `held` on as they commit, notices as they arise, and the end. Where the
-        reader may wait, what commits within `TOGETHER` of the last message goes together: to wake
-        two parties for every token costs more than some of the tokens."""
+        """Sends rounds from `held` on as they commit, notices as they arise, and the end."""
         told: tuple[No, str] | None = None
         session_id = running.live.terms.order.session_id
-        sent = -math.inf
         while True:
             changed = running.changed
-            early = sent + TOGETHER - trio.current_time()
-            if early > 0 and may_wait() and running.blocked == told and not running.ended:
-                waiting = held < len(running.rounds)
-                with trio.move_on_after(early if waiting else math.inf):
-                    await changed.wait()
-                continue
-            if held < len(running.rounds):
-                sent = trio.current_time()
             while held < len(running.rounds):
                 await channel.send(message(held, running.rounds[held]))
                 held += 1
