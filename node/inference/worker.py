@@ -313,8 +313,12 @@ class InferenceWorker:
             nonlocal tickets
             results = verifier.verify_batch(work, prefill, rows)
             while (after := self._after(tickets, results)) is not None:
-                tell = partial(_tell, token, self._hand_out, tickets, results)
-                trio.lowlevel.start_thread_soon(tell, lambda told: None, "outcome of a pass")
+                if after.session.ahead is not None and after.session.ahead.ready is not None:
+                    # What follows is no pass: nothing is held up by saying so at once.
+                    token.run_sync_soon(self._hand_out, tickets, results)
+                else:
+                    tell = partial(_tell, token, self._hand_out, tickets, results)
+                    trio.lowlevel.start_thread_soon(tell, lambda told: None, "outcome of a pass")
                 tickets = [after]
                 results = verifier.verify_batch([(after.session, after.request)])  # type: ignore[list-item]
             return results

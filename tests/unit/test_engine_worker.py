@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from engine_models import TableModel, seed
 
+from node.inference.own_lookup import OwnLookup
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import Draft, VerifyRequest
@@ -246,13 +247,14 @@ def plainly(model, i, tokens):
     return decode_plain(model, [1, i], COUPLED, StopRules(tokens), seed=seed(i)).tokens
 
 
-async def foreseeing(worker, gate, session):
-    """A session without drafts, each request named while the one before it is in its pass."""
-    out, turns = [], []
+async def foreseeing(worker, gate, session, depth=1):
+    """A session without drafts, each request named while one before it is in its pass."""
+    out, turns, named = [], [], 0
     while not session.ended or len(out) < session.stops.max_tokens:
         base = len(out)
-        if base + 1 < session.stops.max_tokens:
-            worker.foresee(gate, session, VerifyRequest(Draft(base + 1)))
+        while named < min(base + depth, session.stops.max_tokens - 1):
+            named += 1
+            worker.foresee(gate, session, VerifyRequest(Draft(named)))
         out += (await worker.verify(gate, session, VerifyRequest(Draft(base)))).emitted
         turns.append(session.position)
     return out, turns
@@ -284,14 +286,17 @@ async def test_what_is_foreseen_runs_without_a_turn_of_the_event_loop():
     assert worker.passes == 2
 
 
-async def test_texts_are_the_same_foreseen_or_not_and_beside_others():
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("lookup", [False, True])
+async def test_texts_are_the_same_foreseen_or_not_and_beside_others(depth, lookup):
     model = TableModel(8, 1)
-    gate, worker = Gate(Verifier(model)), InferenceWorker()
+    own = OwnLookup({1: 1.0, 2: 1.0, 3: 1.0, 5: 1.0, 9: 1.0}) if lookup else None
+    gate, worker = Gate(Verifier(model, lookup=own)), InferenceWorker()
     sessions = opened(gate, 3)
     out = {}
 
     async def run(i):
-        out[i], _ = await foreseeing(worker, gate, sessions[i])
+        out[i], _ = await foreseeing(worker, gate, sessions[i], depth)
 
     async with trio.open_nursery() as nursery:
         for i in range(3):
