@@ -45,7 +45,7 @@ from settlement.records import Lane, Mode, Order
 
 #: Rounds without drafts that are begun before the one under way is signed and journalled. Such as
 #: share a pass take less time than their records.
-FORESEEN: Final = 2
+FORESEEN: Final = 4
 MAX_LATE: Final = 3  # windows in a row that came too late before the drafter counts as gone
 
 
