@@ -205,12 +205,26 @@ MUTANTS: Final = (
     Mutant(
         "kv-not-cropped-after-a-reject",
         _ENGINE + "verifier.py",
-        "        session.tokens.extend(emitted)\n"
-        "        session.cache.truncate(len(session.tokens) - 1)\n",
-        "        grown = session.cache.length\n"
-        "        session.tokens.extend(emitted)\n"
-        "        session.cache.truncate(min(grown, len(session.tokens)))\n",
+        "            session.cache.truncate(len(session.tokens) - 1)\n"
+        "        session.history.commit(emitted)\n",
+        "            session.cache.truncate(min(session.cache.length, len(session.tokens)))\n"
+        "        session.history.commit(emitted)\n",
         "test_engine_trajectory.py::test_text_equals_plain_decoding",
+    ),
+    Mutant(
+        "row-ahead-used-after-a-wrong-guess",
+        _ENGINE + "own_lookup.py",
+        "bool(self.rows) and self.rows[0][0] == emitted[0]",
+        "bool(self.rows)",
+        "test_own_lookup.py::test_the_text_is_the_targets_and_every_round_has_one_token",
+    ),
+    Mutant(
+        "rows-ahead-kept-under-a-draft",
+        _ENGINE + "verifier.py",
+        "                session.ahead.forget()\n"
+        "                session.cache.truncate(len(session.tokens) - 1)\n",
+        "                session.ahead.forget()\n",
+        "test_own_lookup.py::test_drafts_may_come_at_any_time",
     ),
     Mutant(
         "crop-to-zero-misread",

@@ -15,9 +15,9 @@ from node.network.memory import run_deterministically
 from node.roles.client import Outcome
 from node.roles.plan import Plan
 from node.roles.refusals import No
-from node.roles.verifier import VerifierRole
+from node.roles.verifier import FORESEEN, VerifierRole
 
-TOKENS = 6
+TOKENS = 9
 
 
 @dataclass
@@ -107,8 +107,9 @@ def test_without_drafts_a_pass_begins_before_the_round_before_it_is_committed() 
     for number in range(TOKENS - 1):
         assert at["pass", number + 1] < at["commit", number]
         assert at["commit", number] < at["commit", number + 1]
-        # Named while the pass before it runs, and no earlier.
-        assert number + 2 >= TOKENS or at["commit", number] < at["pass", number + 2]
+        # Begun so many rounds ahead, and no earlier.
+        last = number + FORESEEN + 1
+        assert last >= TOKENS or at["commit", number] < at["pass", last]
 
 
 def test_with_drafts_a_pass_waits_for_them() -> None:
