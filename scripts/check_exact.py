@@ -50,6 +50,7 @@ ISAS = {
     "AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "ATEN_CPU_CAPABILITY": "avx512"},
     "AVX-512 VNNI": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "avx512"},
 }
+CAPABILITIES = ("default", "avx2", "avx512")  # of torch on x86, each with those before it
 # What computes in this tier, or holds what it computed: cases of other sources are not these.
 SOURCES = ("exact/*.py", "exact/kernel.c", "model.py", "cache.py", "paged.py")
 Texts = list[list[int]]
@@ -91,6 +92,7 @@ class Finished:
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
         self.cases: list[Case] = []
+        self.left_out: list[str] = []  # cases that this processor cannot run
         self.expected: dict[str, Digests] = {}
         self._path = path
         if path is None:
@@ -238,6 +240,7 @@ class Check:
         self.texts = texts(vocab, positions)
         self.few = self.texts[: max(1, -(-few // len(self.texts[0])))]
         self.cases: list[Case] = []
+        self.left_out: list[str] = []  # cases that this processor cannot run
         started = time.perf_counter()
         if name not in self.finished.expected:
             self.finished.expect(name, prefill(self.model, self.texts))
@@ -324,9 +327,16 @@ class Check:
         )
 
     def instruction_sets(self) -> None:
-        """In processes of their own, for both libraries read the limits when they load."""
+        """In processes of their own, for both libraries read the limits when they load. torch
+        takes a limit above what the processor has at its word, and dies."""
+        widest = torch.backends.cpu.get_cpu_capability().lower()
+        within = CAPABILITIES[: CAPABILITIES.index(widest) + 1] if widest in CAPABILITIES else ()
         for name, limits in ISAS.items():
             if self.known(f"held to {name}"):
+                continue
+            if limits["ATEN_CPU_CAPABILITY"] not in within:
+                self.say(f"  held to {name}: not run, this processor has no such instructions")
+                self.left_out.append(f"{self.name}: held to {name}")
                 continue
             started = time.perf_counter()
             request = {"folder": str(self.folder), "texts": self.few}
@@ -394,6 +404,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return worker()
     torch.set_num_threads(1)
     cases: list[Case] = []
+    left_out: list[str] = []
     few = options.few or options.positions
     settings = {"positions": options.positions, "few": few, "oracle": options.oracle}
     finished = Finished(options.resume, settings)
@@ -401,6 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say = functools.partial(print, flush=True)
         check = Check(name, options.positions, few, say, finished)
         cases += check.all(options.oracle)
+        left_out += check.left_out
     differing = sum(case.differing for case in cases)
     print(f"{sum(case.positions for case in cases)} positions compared, {differing} differ")
     if options.json:
@@ -408,6 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "positions": options.positions,
             "cases": [asdict(case) for case in cases],
             "differing": differing,
+            "left_out": left_out,
         }
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 1 if differing else 0

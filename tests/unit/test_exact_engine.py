@@ -168,11 +168,21 @@ def test_a_backend_that_is_off_by_one_bit_is_refused(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torch, "_int_mm", saturating)
     try:
-        assert products.choose(torch.device("cpu")) == "float64"
+        assert products.choose(torch.device("cpu")) != "int8"
         with pytest.raises(products.InexactBackend, match="int8"):
             products.choose(torch.device("cpu"), "int8")
     finally:
         products.works.cache_clear()
+
+
+@pytest.mark.parametrize("fastest", products.BACKENDS)
+def test_of_exact_backends_the_fastest_is_taken(
+    monkeypatch: pytest.MonkeyPatch, fastest: str
+) -> None:
+    monkeypatch.setattr(products, "works", lambda *_: True)
+    monkeypatch.setattr(products, "_seconds", lambda name, *_: 1.0 - (name == fastest))
+    assert products.choose(torch.device("cpu")) == fastest
+    assert products.choose(torch.device("cpu"), "float64") == "float64"
 
 
 def test_a_kernel_that_errs_on_the_models_own_shape_is_refused(
@@ -271,6 +281,7 @@ BUILDS = {
     "native": (),
     "no VNNI": ("-mno-avx512vnni",),
     "no AVX-512": ("-mno-avx512f",),
+    "no AVX": ("-mno-avx",),
 }
 
 

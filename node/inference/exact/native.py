@@ -121,7 +121,7 @@ class NativeModel(ExactModel):
         self.kernel_rows = MOST_ROWS if torch.get_num_threads() > 2 else _EVERY
         a = self.arch
         self._sums = torch.empty(a.head_dim, dtype=torch.float64)
-        self._act = torch.empty(a.intermediate_size, dtype=torch.int64)
+        self._act = torch.empty(a.intermediate_size, dtype=torch.float64)
         places = a.context_length + 4
         self._scores = torch.empty(places, dtype=torch.int64)
         self._p = torch.empty(places, dtype=torch.int32)
