@@ -28,6 +28,7 @@ from node.config import ConfigError, NodeConfig
 from node.defence import DefendingDesk
 from node.generation import Generator
 from node.heap import keep_what_is_loaded
+from node.inference.cores import leave_to_inference
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
 from node.network import identity
@@ -220,6 +221,8 @@ async def _run(
                 keep_what_is_loaded()
                 discovery.announce(offers)
                 nursery.start_soon(api.run, private, views(parts))
+                if config.model.own_core:
+                    leave_to_inference(config.model.threads)
                 parts.ready = True
                 host, port = private.getsockname()[:2]
                 on_ready(

@@ -13,6 +13,7 @@ import trio
 
 from node.config import ConfigError, NodeConfig
 from node.inference import catalog
+from node.inference.cores import available
 from node.inference.manifest import manifest_of
 from node.inference.tokens import Tokenizer, require_same_tokens
 from node.network.messages import Offer, PromptDelivery, Role
@@ -59,6 +60,11 @@ def folder_of(config: NodeConfig, name: str) -> Path:
     ).path
 
 
+def cores_of(config: NodeConfig) -> frozenset[int]:
+    """The cores for inference, where the node's other threads keep off some of them."""
+    return available() if config.model.own_core else frozenset()
+
+
 def target_of(config: NodeConfig) -> tuple[Tokenizer, Manifest]:
     """Tokenizer and manifest of the configured target, without loading its weights."""
     folder = folder_of(config, config.model.target)
@@ -81,7 +87,7 @@ async def serve_verifier(
     from node.roles.engines import WorkerTarget
     from node.roles.verifier import VerifierRole
 
-    worker = InferenceWorker(threads=config.model.threads)
+    worker = InferenceWorker(threads=config.model.threads, cores=cores_of(config))
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     folder = await trio.to_thread.run_sync(folder_of, config, config.model.target)
     model = await worker.call(load_model, folder, config.model.dtype, config.model.device)
@@ -171,7 +177,7 @@ async def serve_drafter(
     from node.roles.drafter import DrafterRole
     from node.roles.engines import WorkerDrafter
 
-    worker = InferenceWorker(threads=config.model.threads)
+    worker = InferenceWorker(threads=config.model.threads, cores=cores_of(config))
     tokenizer, manifest = await trio.to_thread.run_sync(target_of, config)
     if config.model.draft == NGRAM:
         draft_id = ZERO32
@@ -218,8 +224,8 @@ class _LateWorker:
     """An inference worker that is made at its first call: torch takes seconds and memory to load,
     and an auditor may never be drawn."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, cores: frozenset[int]) -> None:
+        self._threads, self._cores = threads, cores
         self._worker: InferenceWorker | None = None
         self._making = trio.Lock()
 
@@ -232,7 +238,7 @@ class _LateWorker:
     def _make(self) -> InferenceWorker:
         from node.inference.worker import InferenceWorker
 
-        return InferenceWorker(threads=self._threads)
+        return InferenceWorker(threads=self._threads, cores=self._cores)
 
 
 async def serve_auditor(
@@ -282,7 +288,7 @@ async def serve_auditor(
     tier = Tier[config.model.dtype.upper()]
     exact, tolerance = tier == Tier.EXACT, Tolerance.of(tier)
     drafts = None if config.model.draft == NGRAM else load_draft
-    engine = WorkerRerun(_LateWorker(config.model.threads), load, drafts)
+    engine = WorkerRerun(_LateWorker(config.model.threads, cores_of(config)), load, drafts)
 
     async def registered(model: bytes) -> tuple[int, int] | None:
         at = contracts.registry.tolerance_at

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
 
+from node.inference.cores import running_on
 from node.inference.drafter import DraftSession, Want, draft_together
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 
@@ -75,6 +76,7 @@ class InferenceWorker:
         max_waiting: requests waiting before more are refused.
         prefill_rows: rows of prompts in a pass that others wait for. More fill a prompt sooner and
             hold the others' tokens up longer.
+        cores: that its thread may run on, where others keep off some (`cores`); empty: no matter.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class InferenceWorker:
         max_batch: int = 16,
         max_waiting: int = 256,
         prefill_rows: int = 64,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
         if min(threads, max_batch, max_waiting, prefill_rows) < 1:
             raise ValueError(
@@ -94,6 +97,7 @@ class InferenceWorker:
         self.max_batch = max_batch
         self.max_waiting = max_waiting
         self.prefill_rows = prefill_rows
+        self._cores = cores
         self._device = trio.CapacityLimiter(1)
         self._thread = trio.CapacityLimiter(1)
         self._waiting: list[_Ticket] = []
@@ -394,6 +398,7 @@ class InferenceWorker:
             torch = sys.modules.get("torch")  # a drafter without a model never loads it
             if torch is not None and torch.get_num_threads() != self.threads:
                 torch.set_num_threads(self.threads)
-            return function()
+            with running_on(self._cores):
+                return function()
 
         return await trio.to_thread.run_sync(run, limiter=self._thread)
