@@ -25,7 +25,7 @@ _FIRST_TRIALS = 16
 _FIRST_ROUNDS = 8
 # Share of a text's time that learning whether drafts pay may cost in one session; what is then not
 # known yet is learnt in later ones.
-_LEARNING_SHARE = 0.015
+_LEARNING_SHARE = 0.01
 # What a draft is guessed to cost, in passes of the target, until one was timed.
 _DRAFT_SHARE = 0.1
 # How fast the level of all pass costs follows the machine's load, and the shape of the curve.
@@ -418,7 +418,7 @@ class WindowControl:
         """Whether one more round that is believed not to pay stays within what a text of this
         length may spend on learning."""
         alone = self.rate(0)
-        if alone <= 0 or not self._experience.asked:  # or nothing would ever be learnt
+        if alone <= 0 or not self._drafted_rounds:  # or nothing would ever be learnt
             return True
         return (
             self._lost + self._loss(window, alone)
