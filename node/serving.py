@@ -101,12 +101,13 @@ async def serve_verifier(
     costs = await worker.call(pass_seconds, model, rows, repeats=2, clock=clock)
     limits = config.limit
     context = min(model.context_length, limits.max_prompt_tokens + limits.max_new_tokens)
+    lookup = OwnLookup(costs) if config.model.lookup else None
     verifier = Verifier(
         model,
         tokenizer,
         max_sessions=2 * limits.max_sessions,
         max_tokens=2 * limits.max_sessions * context,
-        lookup=OwnLookup(costs) if config.model.lookup else None,
+        lookup=lookup,
     )
 
     def check_prompt(order: Order, delivery: PromptDelivery) -> None:
@@ -153,6 +154,8 @@ async def serve_verifier(
         "prefix_cache_hits": lambda: getattr(pool, "hits", 0),
         "target_passes": lambda: worker.passes,
         "target_pass_sessions": lambda: worker.pass_sessions,
+        "own_guesses": lambda: lookup.guessed if lookup else 0,
+        "own_guesses_right": lambda: lookup.right if lookup else 0,
     }
     await nursery.start(role.run)
     token = contracts.token.address

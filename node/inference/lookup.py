@@ -54,8 +54,13 @@ def followed(tokens: Sequence[int], source: int, count: int) -> tuple[int, ...]:
     """What stands from `source` on; past the end it is what was taken before: a repetition."""
     taken: list[int] = []
     for at in range(source, source + count):
-        taken.append(tokens[at] if at < len(tokens) else taken[at - len(tokens)])
+        taken.append(_token_at(tokens, taken, at))
     return tuple(taken)
+
+
+def _token_at(tokens: Sequence[int], taken: Sequence[int], at: int) -> int:
+    """Of a text and what was proposed behind it."""
+    return tokens[at] if at < len(tokens) else taken[at - len(tokens)]
 
 
 class LookupDrafter:
@@ -135,16 +140,12 @@ class LookupSession(DraftSession):
             found = self._index.find(self.tokens)
             self._source = None if found is None else found[0]
         source = None if self._source is None else self._source + len(self._ahead)
-        if source is not None and source >= len(self.tokens):
-            # Past the committed text the occurrence goes on in the proposal itself: a repetition.
-            token = self._ahead[source - len(self.tokens)].token
-            return Step.certain(token)
         if source is None:
             if self.params.mode != Mode.REJECTION:
                 return None
             # The round's K is fixed in rejection mode, so something must be proposed.
             return Step.certain(self.tokens[-1])
-        return Step.certain(self.tokens[source])
+        return Step.certain(_token_at(self.tokens, [step.token for step in self._ahead], source))
 
     def _rewind(self, length: int) -> None:
         if length <= len(self.tokens):

@@ -81,6 +81,11 @@ class TargetSession:
         return 0 if self.closed else max(len(self.tokens) - 1 - self.cache.length, 0)
 
     @property
+    def has_row(self) -> bool:
+        """Whether the row after the text was run ahead: a round without drafts is no pass."""
+        return self.ahead is not None and self.ahead.ready is not None
+
+    @property
     def remaining(self) -> int:
         """Output tokens until max_tokens: the largest window a draft may have."""
         return self.stops.max_tokens - self.position

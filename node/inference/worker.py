@@ -317,7 +317,7 @@ class InferenceWorker:
             nonlocal tickets
             results = verifier.verify_batch(work, prefill, rows)
             while (after := self._after(tickets, results)) is not None:
-                if after.session.ahead is not None and after.session.ahead.ready is not None:
+                if after.session.has_row:
                     # What follows is no pass: nothing is held up by saying so at once.
                     token.run_sync_soon(self._hand_out, tickets, results)
                 else:
