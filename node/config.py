@@ -87,7 +87,7 @@ class ModelConfig:
     lookup: bool = True  # verifier: guess by lookup in rounds without drafts
     device: str = "auto"
     threads: int = 1
-    own_core: bool = True  # keep all but inference off as many cores as it has threads
+    own_core: bool = True  # leave one core to inference
     cache_dir: Path | None = None
     claim: str = ""  # α claim id that the drafter serves under; empty: none
 

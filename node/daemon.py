@@ -28,7 +28,6 @@ from node.config import ConfigError, NodeConfig
 from node.defence import DefendingDesk
 from node.generation import Generator
 from node.heap import keep_what_is_loaded
-from node.inference.cores import leave_to_inference
 from node.journal import Journal
 from node.keys import OperatorKey, password_from_file, password_from_prompt, read_keystore
 from node.network import identity
@@ -47,7 +46,7 @@ from node.roles.plan import Party
 from node.roles.ports import Node
 from node.roles.records import RecordsService
 from node.roles.tickets import TicketRole
-from node.serving import Served, serve_auditor, serve_drafter, serve_verifier
+from node.serving import Served, cores_of, serve_auditor, serve_drafter, serve_verifier
 from node.settling import SettlingDesk, VoucherShelf
 from node.watching import WatchDesk
 from settlement.chain.contracts import Contracts
@@ -162,6 +161,7 @@ async def _run(
     on_ready: Callable[[dict[str, Any]], None],
 ) -> None:
     log = logs.get("daemon")
+    cores = cores_of(config)
     bootstrap = bootstrap_of(config)
     private = listen_privately(config)
     journal = Journal(config.data_dir / "journal.sqlite", durability=config.journal.durability)
@@ -221,8 +221,8 @@ async def _run(
                 keep_what_is_loaded()
                 discovery.announce(offers)
                 nursery.start_soon(api.run, private, views(parts))
-                if config.model.own_core:
-                    leave_to_inference(config.model.threads)
+                if cores is not None:
+                    cores.leave()
                 parts.ready = True
                 host, port = private.getsockname()[:2]
                 on_ready(

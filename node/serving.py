@@ -13,7 +13,7 @@ import trio
 
 from node.config import ConfigError, NodeConfig
 from node.inference import catalog
-from node.inference.cores import available
+from node.inference.cores import Cores, cores_here
 from node.inference.manifest import manifest_of
 from node.inference.tokens import Tokenizer, require_same_tokens
 from node.network.messages import Offer, PromptDelivery, Role
@@ -60,9 +60,9 @@ def folder_of(config: NodeConfig, name: str) -> Path:
     ).path
 
 
-def cores_of(config: NodeConfig) -> frozenset[int]:
-    """The cores for inference, where the node's other threads keep off some of them."""
-    return available() if config.model.own_core else frozenset()
+def cores_of(config: NodeConfig) -> Cores | None:
+    """Where this node's threads run; None: anywhere."""
+    return cores_here(config.model.threads) if config.model.own_core else None
 
 
 def target_of(config: NodeConfig) -> tuple[Tokenizer, Manifest]:
@@ -227,7 +227,7 @@ class _LateWorker:
     """An inference worker that is made at its first call: torch takes seconds and memory to load,
     and an auditor may never be drawn."""
 
-    def __init__(self, threads: int, cores: frozenset[int]) -> None:
+    def __init__(self, threads: int, cores: Cores | None) -> None:
         self._threads, self._cores = threads, cores
         self._worker: InferenceWorker | None = None
         self._making = trio.Lock()

@@ -92,7 +92,6 @@ class Finished:
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
         self.cases: list[Case] = []
-        self.left_out: list[str] = []  # cases that this processor cannot run
         self.expected: dict[str, Digests] = {}
         self._path = path
         if path is None:

@@ -1,10 +1,12 @@
-"""Cores that a node leaves to inference.
+"""A core that nodes leave to inference.
 
 A pass keeps a core busy for milliseconds. An event loop or a look at the chain that wakes on that
 core interrupts it for as long, though another may be idle: the kernel moves threads only later. So
-a node's other threads keep off as many cores as its model uses, the last of those that it may run
-on; several nodes of one machine keep off the same ones. With one core, or where the system has no
-such call (other than Linux), nothing is done.
+all other threads of a node keep off the last core that it may run on. Nodes of one machine so keep
+off the same one, whichever of them computes. Inference may use every core, and begins on that one.
+
+Nothing is done with one core, with more than one thread a pass (torch's helpers do not come along),
+or where the system does not let threads be placed.
 """
 
 from __future__ import annotations
@@ -12,49 +14,60 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 
-def available() -> frozenset[int]:
-    """The cores that this thread may run on; empty where the system does not say."""
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+@dataclass(frozen=True)
+class Cores:
+    """Where a node's threads run.
 
-
-def beside_inference(cores: frozenset[int], threads: int) -> frozenset[int]:
-    """Those of a node's cores for what is not inference in `threads` threads: all but the last
-    `threads`, at least one."""
-    return frozenset(sorted(cores)[: max(len(cores) - threads, 1)])
-
-
-def leave_to_inference(threads: int) -> frozenset[int]:
-    """Takes all threads of this process, and those that they start, off the cores that inference
-    in `threads` threads has alone. Once a node is ready: starting takes all cores there are.
-
-    Returns:
-        The cores that are left to them; empty where nothing was changed.
+    Attributes:
+        every: all cores that it may use.
+        beside: those of what is not inference: all but the last.
     """
-    cores = available()
-    others = beside_inference(cores, threads)
-    if others == cores:
-        return frozenset()
-    for task in Path("/proc/self/task").iterdir():
-        # A thread may have ended, or a container may not let it.
-        with suppress(OSError):
-            os.sched_setaffinity(int(task.name), others)
-    return others
+
+    every: frozenset[int]
+    beside: frozenset[int]
+
+    def leave(self) -> None:
+        """Takes all threads of this process, and those that they start, off the last core. Once a
+        node is ready: starting takes all cores there are."""
+        with suppress(OSError):  # no /proc
+            for task in Path("/proc/self/task").iterdir():
+                _place(int(task.name), self.beside)
+
+    def keep_off(self) -> None:
+        """Takes this thread off the last core."""
+        _place(0, self.beside)
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """This thread on any core, beginning on the last."""
+        _place(0, self.every - self.beside)  # a wider choice alone does not move what runs
+        _place(0, self.every)
+        try:
+            yield
+        finally:
+            self.keep_off()
 
 
-@contextmanager
-def running_on(cores: frozenset[int]) -> Iterator[None]:
-    """This thread on these cores for a while, and then where it was. Empty: where it is."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    with suppress(OSError):  # the cores of a container may change while it runs
-        os.sched_setaffinity(0, cores)
+def cores(available: frozenset[int], threads: int) -> Cores | None:
+    """How a node that may run on `available` places its threads; None: it does not matter."""
+    if len(available) < 2 or threads > 1:
+        return None
+    return Cores(available, available - {max(available)})
+
+
+def cores_here(threads: int) -> Cores | None:
+    """`cores` of this thread."""
     try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setaffinity(0, before)
+        return cores(frozenset(os.sched_getaffinity(0)), threads)
+    except (AttributeError, OSError):  # another system than Linux, or a sandbox
+        return None
+
+
+def _place(thread: int, where: frozenset[int]) -> None:
+    # A thread may have ended, and a container may lose cores or not let threads be placed.
+    with suppress(OSError):
+        os.sched_setaffinity(thread, where)

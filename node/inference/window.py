@@ -418,7 +418,7 @@ class WindowControl:
         """Whether one more round that is believed not to pay stays within what a text of this
         length may spend on learning."""
         alone = self.rate(0)
-        if alone <= 0 or not self._drafted_rounds:  # or nothing would ever be learnt
+        if alone <= 0 or not self._experience.asked:  # or nothing would ever be learnt
             return True
         return (
             self._lost + self._loss(window, alone)

@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
 
-from node.inference.cores import running_on
+from node.inference.cores import Cores
 from node.inference.drafter import DraftSession, Want, draft_together
 from node.inference.proposal import Draft, DraftCoin, VerifyOutcome, VerifyRequest
 
@@ -55,10 +56,17 @@ class _Ticket:
         self.result: Any = None
 
 
-def _tell(token: trio.lowlevel.TrioToken, function: Callable[..., None], *args: Any) -> None:
+def _tell(
+    cores: Cores | None,
+    token: trio.lowlevel.TrioToken,
+    function: Callable[..., None],
+    *args: Any,
+) -> None:
     """Has the event loop run `function`, from a thread of its own and not at once: to wake the loop
     is a system call, in which the worker's thread would lose Python's lock to it, and until its
     next pass is in the kernel it needs that lock."""
+    if cores is not None:
+        cores.keep_off()  # as a new thread it is where the worker is
     time.sleep(HEAD_START)
     token.run_sync_soon(function, *args)
 
@@ -76,7 +84,7 @@ class InferenceWorker:
         max_waiting: requests waiting before more are refused.
         prefill_rows: rows of prompts in a pass that others wait for. More fill a prompt sooner and
             hold the others' tokens up longer.
-        cores: that its thread may run on, where others keep off some (`cores`); empty: no matter.
+        cores: one of them is left to its thread; None: all threads run anywhere.
     """
 
     def __init__(
@@ -86,7 +94,7 @@ class InferenceWorker:
         max_batch: int = 16,
         max_waiting: int = 256,
         prefill_rows: int = 64,
-        cores: frozenset[int] = frozenset(),
+        cores: Cores | None = None,
     ) -> None:
         if min(threads, max_batch, max_waiting, prefill_rows) < 1:
             raise ValueError(
@@ -321,7 +329,7 @@ class InferenceWorker:
                     # What follows is no pass: nothing is held up by saying so at once.
                     token.run_sync_soon(self._hand_out, tickets, results)
                 else:
-                    tell = partial(_tell, token, self._hand_out, tickets, results)
+                    tell = partial(_tell, self._cores, token, self._hand_out, tickets, results)
                     trio.lowlevel.start_thread_soon(tell, lambda told: None, "outcome of a pass")
                 tickets = [after]
                 results = verifier.verify_batch([(after.session, after.request)])  # type: ignore[list-item]
@@ -398,7 +406,7 @@ class InferenceWorker:
             torch = sys.modules.get("torch")  # a drafter without a model never loads it
             if torch is not None and torch.get_num_threads() != self.threads:
                 torch.set_num_threads(self.threads)
-            with running_on(self._cores):
+            with nullcontext() if self._cores is None else self._cores.inference():
                 return function()
 
         return await trio.to_thread.run_sync(run, limiter=self._thread)

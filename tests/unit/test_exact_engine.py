@@ -182,6 +182,7 @@ def test_of_exact_backends_the_fastest_is_taken(
     monkeypatch.setattr(products, "works", lambda *_: True)
     monkeypatch.setattr(products, "_seconds", lambda name, *_: 1.0 - (name == fastest))
     assert products.choose(torch.device("cpu")) == fastest
+    assert products.choose(torch.device("meta")) == products.BACKENDS[0]
     assert products.choose(torch.device("cpu"), "float64") == "float64"
 
 

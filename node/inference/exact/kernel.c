@@ -178,7 +178,7 @@ static inline __attribute__((always_inline)) void tile(int rows, const int16_t *
 }
 #endif
 
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
 /* As `tile` for one row of activations: one row of weights after the other, as they lie in memory. */
 static void line(const int16_t *a, const int8_t *const *w, int64_t from, int64_t to, int32_t *sums) {
   Vector acc[4];
