@@ -87,7 +87,7 @@ class ModelConfig:
     lookup: bool = True  # verifier: guess by lookup in rounds without drafts
     device: str = "auto"
     threads: int = 1
-    own_core: bool = True  # leave one core to inference
+    own_core: bool = False  # leave one core to inference
     cache_dir: Path | None = None
     claim: str = ""  # α claim id that the drafter serves under; empty: none
 

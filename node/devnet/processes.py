@@ -200,6 +200,7 @@ class Fleet:
                 dtype=options.dtype,
                 # Where drafter and verifier share cores, a draft that may be of no use is no gift.
                 draft_ahead=(os.cpu_count() or 1) > 4,
+                own_core=options.settle_at_end,  # where tokens are timed, beside eight other nodes
                 claim="" if claim == ZERO32 else "0x" + claim.hex(),
             ),
             limit=LimitConfig(
