@@ -223,6 +223,11 @@ async def _run(
                 nursery.start_soon(api.run, private, views(parts))
                 if cores is not None:
                     cores.leave()
+                elif config.model.own_core:
+                    log.warning(
+                        "model.own_core changes nothing here: it needs Linux, two cores that this "
+                        "process may use, and model.threads = 1"
+                    )
                 parts.ready = True
                 host, port = private.getsockname()[:2]
                 on_ready(
