@@ -3,8 +3,9 @@
 Every interval a node asks a few peers, drawn at random, with a digest of what it holds; the answer
 brings what it lacks and names what the peer lacks, which goes out at once. News is also pushed on
 to a few peers as soon as it arrives, so that a change crosses a small network in well under a
-second and the periodic exchange only repairs losses. One reachable address is enough to begin
-with, and after the first exchange nobody depends on it: peers are drawn from the table.
+second and the periodic exchange only repairs losses: as long as it finds none, its pauses grow.
+One reachable address is enough to begin with, and after the first exchange nobody depends on it:
+peers are drawn from the table.
 
 Pull by digest rather than a flood: what a peer can make this node send is bounded by its own
 requests, and a node that was away gets everything it missed in one exchange.
@@ -46,10 +47,13 @@ from node.network.transport import Transport
 class GossipPace:
     """Times in seconds. `lifetime` must outlast a few failed refreshes.
 
+    interval: between exchanges that find what pushes have missed, or while there are few peers;
+    quiet: the most between others.
     per_peer_rate: exchanges per second that one peer may ask for, with as many more in a burst.
     """
 
     interval: float = 1.0
+    quiet: float = 8.0
     fanout: int = 3
     lifetime: float = 60.0
     refresh: float = 15.0
@@ -58,6 +62,11 @@ class GossipPace:
     per_peer_rate: float = 20.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.interval <= self.quiet:
+            raise ValueError(
+                f"exchanges at least every {self.interval} s, at most every {self.quiet} s: the "
+                "first is above 0, and no more than the second"
+            )
         if not 0 < self.refresh <= self.lifetime / 2:
             raise ValueError(
                 f"refresh every {self.refresh} s would let an announcement of {self.lifetime} s "
@@ -105,6 +114,7 @@ class Discovery:
         self._aborts = 0
         self._announced = False
         self._unsaid = False
+        self._missed = True  # since the last exchanges began, some found what pushes had missed
         self._fresh: dict[bytes, SignedAnnouncement] = {}
         self._stir = trio.Event()
         self._changed = trio.Event()
@@ -184,13 +194,19 @@ class Discovery:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._refresh)
             nursery.start_soon(self._push)
+            pause = self._pace.interval
             while True:
                 if self._unsaid:
                     self._publish(left=not self._announced)
+                drawn = self._draw(self._pace.fanout)
+                lonely = len(drawn) < self._pace.fanout
+                again = self._missed or lonely
+                pause = self._pace.interval if again else min(2 * pause, self._pace.quiet)
+                self._missed = False
                 digest = GossipDigest(self.table.held())
-                for peer in self._draw(self._pace.fanout):
+                for peer in drawn:
                     nursery.start_soon(self._send, peer, digest)
-                await trio.sleep(self._pace.interval * (0.5 + self._rng.random()))
+                await trio.sleep(pause * (0.5 + self._rng.random()))
 
     async def _refresh(self) -> None:
         while True:
@@ -230,14 +246,17 @@ class Discovery:
             )
             assert isinstance(reply, GossipNews)
             for signed in reply.news:
-                if self._take(signed).offence:
+                intake = self._take(signed)
+                if intake.offence:
                     self._transport.disconnect(peer, "it passes on what nobody signed")
                     return
+                self._missed = self._missed or intake.news
             wanted = set(reply.wanted) if digest.held else set()
             if wanted:
                 ours = self.table.news_for((), self._now_ms())
                 news = tuple(s for s in ours if s.body[1:21] in wanted)[:MAX_NEWS]
                 if news:
+                    self._missed = True
                     await exchange.ask(
                         self._transport,
                         peer,

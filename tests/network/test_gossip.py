@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -116,6 +116,34 @@ async def test_news_is_pushed_before_the_next_round(autojump_clock: MockClock) -
         a.discovery.announce([drafting(), Offer(Role.AUDITOR, MODEL, 0, bytes(20), bytes(32))])
         await b.discovery.wait_for(Role.AUDITOR)
         assert trio.current_time() - start < 0.2
+
+
+async def test_exchanges_that_find_nothing_grow_rare(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    answer = Discovery._answer
+
+    async def counted(self: Discovery, peer: bytes, digest: GossipDigest) -> GossipNews:
+        if digest.held:
+            asked.append(trio.current_time())
+        return await answer(self, peer, digest)
+
+    monkeypatch.setattr(Discovery, "_answer", counted)
+    network = quiet()
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(node(network, n)) for n in range(1, 6)]
+        await trio.sleep(40)
+        busy = [at for at in asked if at < 5]
+        rare = [at for at in asked if at >= 30]
+        assert len(busy) > 5 * 3 * 2  # five nodes ask three each
+        assert len(rare) < 10 * 5 * 3 / 4  # each every eight seconds or so: a second apart before
+        # What no push brings is found all the same, and looked for more often at once.
+        monkeypatch.setattr(Discovery, "_push", lambda self: trio.sleep_forever())
+        late = await stack.enter_async_context(node(network, 6, bootstrap=2))
+        with trio.fail_after(30):
+            for one in (*nodes, late):
+                await one.discovery.wait_for(Role.DRAFTER, 5)
 
 
 async def test_leaving_is_seen_at_once_and_by_all(autojump_clock: MockClock) -> None:
@@ -285,3 +313,5 @@ def test_a_pace_that_lets_live_nodes_expire_is_refused() -> None:
         GossipPace(lifetime=6.0)
     with pytest.raises(ValueError, match="bound"):
         GossipPace(lifetime=601.0)
+    with pytest.raises(ValueError, match="no more than"):
+        GossipPace(interval=9.0)
