@@ -99,7 +99,7 @@ class DraftSession(ABC):
         self.stop_ids = stop_ids
         self._clock = clock
         self._ahead: list[Step] = []
-        self._spent = 0.0
+        self._spent = self._read = 0.0
         self._made = 0
 
     @property
@@ -146,8 +146,9 @@ class DraftSession(ABC):
             tuple(s.top for s in steps) if relaxed else (),
             self._spent,
             self._made,
+            self._read,
         )
-        self._spent, self._made = 0.0, 0
+        self._spent, self._made, self._read = 0.0, 0, 0.0
         return draft
 
     def draft_ahead(self, n: int) -> int:
@@ -183,7 +184,9 @@ class DraftSession(ABC):
             begun = self._clock()
             rows = feed.model.forward([feed.span])[0]
             if feed.reads:
-                start += self._clock() - begun
+                read = self._clock() - begun
+                start += read
+                self._read += read
             self.take(rows, coin)
         self._spent += self._clock() - start
 
@@ -208,9 +211,10 @@ class DraftSession(ABC):
         """Draft one token from what a model said of the `Feed` asked for."""
         self._append(self._chosen(rows, coin))
 
-    def spend(self, seconds: float) -> None:
-        """Count time as this session's drafting that others ran for it."""
+    def spend(self, seconds: float, reading: float = 0.0) -> None:
+        """Count time as this session's drafting, and reading, that others ran for it."""
         self._spent += seconds
+        self._read += reading
 
     def _append(self, step: Step) -> None:
         self._ahead.append(step)
@@ -343,5 +347,9 @@ def _share(
             want.session.take(row, want.coin)
         except Exception as error:
             failed[index] = error
-        want.session.spend(clock() - start + (0.0 if feed.reads else shared))
+        taken = clock() - start
+        if feed.reads:
+            want.session.spend(taken, reading=shared)
+        else:
+            want.session.spend(taken + shared)
     return failed

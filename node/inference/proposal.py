@@ -33,8 +33,10 @@ class Draft:
         surprisals: relaxed mode: the draft model's surprisal of each token, Q16 nats; else empty.
         tops: relaxed mode: the draft model's (at most) eight best ids per position; else empty.
         seconds: time the drafter took for the tokens it made in this call (not carried over), but
-            for reading a prompt.
+            for reading.
         made: how many tokens that time paid for.
+        reading: time it took to read before it could draft: the prompt, or what was emitted while
+            nothing was drafted.
     """
 
     base: int
@@ -44,6 +46,7 @@ class Draft:
     tops: tuple[tuple[int, ...], ...] = ()
     seconds: float = field(default=0.0, compare=False)
     made: int = field(default=0, compare=False)
+    reading: float = field(default=0.0, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)

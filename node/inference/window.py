@@ -3,7 +3,9 @@
 With conditional acceptance rate a, a window of K drafts emits (1 - a**(K+1)) / (1 - a) tokens in
 expectation (Leviathan et al. 2023) and takes K drafts, one pass of K + 1 rows and one exchange
 with the drafter. Each cost is measured. K = 0 needs no drafter and is chosen when it is the
-fastest; from time to time a small window then probes whether that still holds.
+fastest; from time to time a small window then probes whether that still holds. Nobody need wait
+for such a window (`trying`): a verifier that goes on without it can compare it with the text
+(`compare`).
 
 A choice depends on past rounds only, never on the drafts it is for: a window that is cut where the
 drafter feels unsure would change which tokens are reached and, in rejection mode, the output's law.
@@ -66,6 +68,8 @@ class Round:
         bytes: sent and received for this round's draft.
         rows: of the pass, where it is not drafts + 1: rounds without drafts may share one.
         asked: the window that the drafter was asked for; it may have had no guess.
+        reading_seconds: spent before drafting on what had been emitted without drafts; in none of
+            the others.
     """
 
     drafts: int
@@ -78,6 +82,7 @@ class Round:
     bytes: int = 0
     rows: int | None = None
     asked: int = 0
+    reading_seconds: float = 0.0
 
 
 @dataclass
@@ -303,6 +308,7 @@ class WindowControl:
         self._asked = 0  # the last window
         self._first = True  # no drafts have been asked for in this session
         self._in_full = False  # all of the last window was accepted
+        self._trying = False
         self._after_drafts = False  # the last round had a window, or was to have one
         self._why = "first round"
         self._experience = known = experience or Experience()
@@ -378,6 +384,8 @@ class WindowControl:
         """
         limit = self.max_window if remaining is None else min(self.max_window, remaining - 1)
         limit = max(limit, 0)
+        # A drafter of which nothing is known is not waited for.
+        self._trying = not self._experience.asked
         if limit == 0:
             self._why = "no room for a draft"
             return 0
@@ -390,17 +398,21 @@ class WindowControl:
             window = min(int(self._cap), hope)
             if remaining is None or self._affordable(window, remaining):
                 self._why = "learning: too few drafts seen to give them up"
+                self._trying = True
                 return window
         if best == 0:
             # As large as might pay, for a short probe tells little about a long window.
             probe = hope or min(2, limit)
             if self._idle >= self._patience(probe):
                 self._why = "probe: not drafting was faster"
+                self._trying = True
                 return probe
             # One window that came true says little about a much longer one.
             longer = hope if self._first else min(hope, 2 * self._asked)
             if remaining is not None and longer and self._may_copy(longer, remaining):
                 self._why = "probe: this text may be another than those before"
+                # After one that came true the next may well pay.
+                self._trying = self._trying or self._first
                 return longer
             self._why = "not drafting is faster"
             return 0
@@ -413,6 +425,11 @@ class WindowControl:
             return int(self._cap)
         self._why = "fastest"
         return best
+
+    @property
+    def trying(self) -> bool:
+        """Whether the last choice is there to learn: believed not to pay, or a drafter's first."""
+        return self._trying
 
     def _affordable(self, window: int, remaining: int) -> bool:
         """Whether one more round that is believed not to pay stays within what a text of this
@@ -461,8 +478,45 @@ class WindowControl:
         """Learn from a finished round."""
         self._rounds += 1
         self._alone_ago = self._alone_ago + 1 if done.drafts else 0
-        trials = done.accepted + done.rejected
-        known = self._experience
+        known, asked = self._experience, max(done.asked, done.drafts)
+        # Before its first drafts of a text a drafter runs the prompt: no measure of later ones.
+        timed = not (asked and self._first)
+        self._count(done, timed)
+        if done.verify_seconds is not None:
+            rows = done.drafts + 1 if done.rows is None else done.rows
+            if rows:
+                self.cost.observe(rows, done.verify_seconds)
+            if done.drafts == 0 and (rows != 1 or self._alone_pass is not None):
+                old = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
+                self._alone_pass = _blend(old, done.verify_seconds, 2 * old, _ALONE_PASS_RATE)
+        self._tokens += done.accepted + 1
+        self._after_drafts = self._after_drafts or asked > 0
+        if asked:
+            alone = self.rate(0)
+            if alone > 0:
+                self._lost += max(_seconds(done) - (done.accepted + 1) / alone, 0.0)
+            self._count_asked(done, timed)
+            return
+        if done.drafts == 0:
+            self._idle = known.idle = self._idle + 1
+            # The first one after drafts still pays for what only those need.
+            after_drafts, self._after_drafts = self._after_drafts, False
+            if done.network_seconds is not None and not after_drafts:
+                self._rtt_alone = self._waited(self._rtt_alone, done.network_seconds, 0)
+                known.rtt_alone = self._rtt_alone
+
+    def compare(self, done: Round) -> None:
+        """Learn from a window that no round had (`trying`): `accepted` and `rejected` as the text
+        has it, `network_seconds` what it took beside its drafting, and no pass."""
+        timed = not self._first
+        self._count(done, timed)
+        # As if it had been waited for, though only its drafter's time is gone.
+        self._lost += _seconds(done)
+        self._count_asked(done, timed)
+
+    def _count(self, done: Round, timed: bool) -> None:
+        """What was accepted, and what drafting took."""
+        trials, known = done.accepted + done.rejected, self._experience
         if trials:
             known.count(done.accepted, done.rejected)
             decay = self._forgetting**trials
@@ -472,54 +526,34 @@ class WindowControl:
                 decay *= max(old, _STALE_WEIGHT / (self._accepts + self._rejects))
             self._accepts = decay * self._accepts + done.accepted
             self._rejects = decay * self._rejects + done.rejected
-        asked = max(done.asked, done.drafts)
-        self._asked = asked or self._asked
-        # Before its first drafts of a text a drafter runs the prompt: no measure of later ones.
-        timed = not (asked and self._first)
+        self._tried += trials
         if done.drafted > 0 and timed:
             each = done.draft_seconds / done.drafted
             self._draft_cost = _blend(self._draft_cost, each, self.cost.seconds(1))
             known.draft_cost = self._draft_cost
-        if done.verify_seconds is not None:
-            rows = done.drafts + 1 if done.rows is None else done.rows
-            if rows:
-                self.cost.observe(rows, done.verify_seconds)
-            if done.drafts == 0 and (rows != 1 or self._alone_pass is not None):
-                old = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
-                self._alone_pass = _blend(old, done.verify_seconds, 2 * old, _ALONE_PASS_RATE)
-        self._tokens += done.accepted + 1
-        self._tried += trials
-        self._after_drafts = self._after_drafts or asked > 0
-        if asked:
-            self._in_full = 0 < done.drafts == done.accepted
-            self._spend(done)
-            if self._first and self._rtt is not None:
-                late = done.draft_seconds + (done.network_seconds or 0.0) - self._rtt
-                late -= done.drafts * (self._draft_cost or 0.0)
-                known.opening = _blend(known.opening or None, max(late, 0.0), 0.0)
-            self._first = False
-            self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
-            self._idle = known.idle = 0
-            self._drafted_rounds += 1
-            known.asked, known.silence = self._drafted_rounds, self._silence
-        if done.drafts == 0 and asked:
-            if done.network_seconds is not None and timed:
-                self._rtt = known.rtt = self._waited(self._rtt, done.network_seconds, 1)
-            return
-        if done.drafts == 0:
-            self._idle = known.idle = self._idle + 1
-            # The first one after drafts still pays for what only those need.
-            after_drafts, self._after_drafts = self._after_drafts, False
-            if done.network_seconds is not None and not after_drafts:
-                self._rtt_alone = self._waited(self._rtt_alone, done.network_seconds, 0)
-                known.rtt_alone = self._rtt_alone
-            return
-        self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
-        if done.bytes:
+
+    def _count_asked(self, done: Round, timed: bool) -> None:
+        """That a window was asked for, and how long it was on its way."""
+        known = self._experience
+        self._asked = max(done.asked, done.drafts)
+        self._in_full = 0 < done.drafts == done.accepted
+        if self._first and self._rtt is not None:
+            late = done.reading_seconds + done.draft_seconds + (done.network_seconds or 0.0)
+            late -= self._rtt + done.drafts * (self._draft_cost or 0.0)
+            known.opening = _blend(known.opening or None, max(late, 0.0), 0.0)
+        self._first = False
+        self._silence += _SILENCE_RATE * ((done.drafts == 0) - self._silence)
+        self._idle = known.idle = 0
+        self._drafted_rounds += 1
+        known.asked, known.silence = self._drafted_rounds, self._silence
+        sent = 0.0
+        if done.drafts:
+            self._cap = min(self._cap * self._growth, float(max(self.max_window, 1)))
+        if done.drafts and done.bytes:
             each = done.bytes / done.drafts
             self._bytes_per_draft = _blend(self._bytes_per_draft or None, each, 0.0)
-        if done.network_seconds is not None and timed:
             sent = done.bytes / self._bandwidth if self._bandwidth else 0.0
+        if done.network_seconds is not None and timed:
             self._rtt = self._waited(self._rtt, max(done.network_seconds - sent, 0.0), 1)
             known.rtt = self._rtt
 
@@ -528,13 +562,6 @@ class WindowControl:
         self._waits[drafts] += 1
         rate = max((_ALONE_RATE, _RTT_RATE)[drafts], 1 / (self._waits[drafts] + 1))
         return _blend(old, new, self.cost.seconds(1), rate)
-
-    def _spend(self, done: Round) -> None:
-        """Counts what a round with drafts that did not pay cost beyond the same tokens without."""
-        alone = self.rate(0)
-        if alone > 0:
-            took = done.draft_seconds + (done.verify_seconds or 0.0) + (done.network_seconds or 0.0)
-            self._lost += max(took - (done.accepted + 1) / alone, 0.0)
 
     def explain(self) -> dict[str, Any]:
         """What the choice rests on, for people: estimates, and expected tokens/s per window."""
@@ -551,6 +578,12 @@ class WindowControl:
             "cap": int(self._cap),
             "tokens_per_second": {k: self.rate(k) for k in range(self.max_window + 1)},
         }
+
+
+def _seconds(done: Round) -> float:
+    """What a round with a window took."""
+    beside = done.reading_seconds + (done.network_seconds or 0.0)
+    return done.draft_seconds + (done.verify_seconds or 0.0) + beside
 
 
 def _blend(old: float | None, new: float, usual: float, rate: float = 0.3) -> float:
@@ -572,7 +605,14 @@ class FixedWindow:
     def choose(self, remaining: int | None = None) -> int:
         return self.k if remaining is None else max(min(self.k, remaining - 1), 0)
 
+    @property
+    def trying(self) -> bool:
+        return False
+
     def observe(self, done: Round) -> None:
+        pass
+
+    def compare(self, done: Round) -> None:
         pass
 
     def explain(self) -> dict[str, Any]:

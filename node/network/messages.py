@@ -328,6 +328,7 @@ class DraftRound(Message):
     frame: Annotated[bytes, Variable(MAX_DRAFT_FRAME)]
     made: U16 = 0  # tokens that the time below was spent on
     microseconds: U32 = 0
+    reading: U32 = 0  # microseconds more, for what had been emitted before
 
 
 @dataclass(frozen=True)

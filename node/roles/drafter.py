@@ -291,7 +291,13 @@ class DrafterRole(Party):
         wire = frame.to_wire()
         node.metrics.count("spec_decode_draft_bytes", len(wire))
         await line.send(
-            DraftRound(state.round, wire, min(draft.made, 65535), int(draft.seconds * 1e6))
+            DraftRound(
+                state.round,
+                wire,
+                min(draft.made, 65535),
+                _microseconds(draft.seconds),
+                _microseconds(draft.reading),
+            )
         )
         await self.engine.draft_ahead(handle, len(leaves) + 1)
         return frame
@@ -367,3 +373,8 @@ class DrafterRole(Party):
         slot = f"draft:{live.terms.start_hash.hex()}:{live.state.round}:{live.state.context.hex()}"
         stored = self.node.journal.secret(slot)
         return None if stored is None else DraftFrame.from_wire(stored)
+
+
+def _microseconds(seconds: float) -> int:
+    """As a message says it, at most 71 minutes."""
+    return min(int(seconds * 1e6), 0xFFFFFFFF)

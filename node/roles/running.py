@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -13,13 +13,21 @@ from node.roles.frames import DraftFrame, Round
 from node.roles.party import Live
 from node.roles.refusals import No
 
+#: Seconds that the drafter has for a trial.
+TRIAL_SECONDS: Final = 1.0
+
 
 class WindowPolicy(Protocol):
     """Chooses the next window from past rounds only (see `inference.window`)."""
 
+    @property
+    def trying(self) -> bool: ...
+
     def choose(self, remaining: int | None = None) -> int: ...
 
     def observe(self, done: window.Round) -> None: ...
+
+    def compare(self, done: window.Round) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,26 @@ class Drafted:
     frame: DraftFrame | None
     made: int
     seconds: float
+    reading: float = 0.0  # seconds more, for what had been emitted before
     waited: float = 0.0  # how long the verifier had nothing to do
+
+
+@dataclass
+class Trial:
+    """A window that is asked for only to learn what its drafter would have been worth: its round
+    goes on without it, and what comes is compared with the text.
+
+    Attributes:
+        round, base: what it is asked for.
+        asked: when (trio's clock).
+        drafted: what came, and after how many seconds; None until then.
+    """
+
+    round: int
+    base: int
+    asked: float
+    drafted: Drafted | None = None
+    seconds: float = 0.0
 
 
 @dataclass
@@ -42,6 +69,8 @@ class Running:
     window: WindowPolicy
     values: tuple[bytes, ...] = ()  # hash chain, rejection mode
     rounds: list[Round] = field(default_factory=list)
+    committed: float = -math.inf  # when the last of them was (trio's clock),
+    took: float = math.inf  # and how long after the one before
     inbox: list[Drafted] = field(default_factory=list)  # newest only
     drafter_channels: int = 0
     began: float = field(default_factory=trio.current_time)
@@ -55,6 +84,8 @@ class Running:
     entered: float = 0.0  # when this wait began; several, where one led to no round
     waited: float = 0.0  # seconds in all, the one that goes on apart
     foreseen: int = -1  # position of a round without drafts whose pass was begun ahead
+    wished: tuple[int, int] = (-1, 0)  # position and size of a window to ask for as a trial
+    trial: Trial | None = None  # the one that was asked for
     turned: float | None = None  # when the last pass was over (perf_counter), and how long
     held_up: float = 0.0  # others have held the session up since
     ended: bool = False

@@ -6,8 +6,10 @@ and one that comes back names how many rounds it holds and gets the same bytes a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import trio
 
@@ -31,6 +33,34 @@ from node.roles.refusals import No
 from node.roles.running import Drafted, Running
 from settlement.records import Order
 
+#: Rounds that nobody acts on are sent so many at a time: what a message costs its sender and both
+#: its readers beside its content (system calls, encryption, tasks woken) is more than that content.
+TOGETHER: Final = 4
+#: Seconds for which such a round waits for the next. Where rounds take longer, none waits.
+HELD_SECONDS: Final = 0.04
+
+
+def held_until(running: Running, unsent: Sequence[Round]) -> float:
+    """Until when (trio's clock) these rounds wait for the next, to be sent with it. Never such as
+    somebody acts on: a session's first, one that asks for drafts, the last, and what is there when
+    the session stands still for others."""
+    if not 0 < len(unsent) < TOGETHER or running.ended or running.blocked is not None:
+        return -math.inf
+    if running.foreseen < running.live.state.position or running.took > HELD_SECONDS:
+        return -math.inf
+    if any(done.verdict.verdict.next_k for done in unsent):
+        return -math.inf
+    return running.committed + HELD_SECONDS
+
+
+def shown_to_drafter(running: Running) -> int:
+    """How many rounds the drafter may see: none behind a window that is awaited of it, or its guess
+    could be what it has read."""
+    trial = running.trial
+    if trial is None or trial.drafted is not None or running.ended:
+        return len(running.rounds)
+    return min(trial.round, len(running.rounds))
+
 
 class VerdictLines(Party):
     """The part of a verifier that talks: everything but the rounds themselves."""
@@ -50,7 +80,11 @@ class VerdictLines(Party):
             await both_ways(
                 lambda: self._read_drafts(running, channel),
                 lambda: self._publish(
-                    running, channel, held, lambda _, done: VerdictRound(done.verdict.to_wire())
+                    running,
+                    channel,
+                    held,
+                    lambda _, done: VerdictRound(done.verdict.to_wire()),
+                    shown_to_drafter,
                 ),
             )
         finally:
@@ -100,13 +134,20 @@ class VerdictLines(Party):
         channel: MessageChannel,
         held: int,
         message: Callable[[int, Round], VerdictRound | RoundCommitted],
+        shown: Callable[[Running], int] = lambda running: len(running.rounds),
     ) -> None:
-        """Sends rounds from `held` on as they commit, notices as they arise, and the end."""
+        """Sends rounds from `held` on as they commit, notices as they arise, and the end. `shown`:
+        how many rounds this reader may see now."""
         told: tuple[No, str] | None = None
         session_id = running.live.terms.order.session_id
         while True:
             changed = running.changed
-            while held < len(running.rounds):
+            until = held_until(running, running.rounds[held : shown(running)])
+            if until > trio.current_time():
+                with trio.move_on_at(until):
+                    await changed.wait()
+                continue
+            while held < shown(running):
                 await channel.send(message(held, running.rounds[held]))
                 held += 1
             if running.blocked != told:
@@ -145,8 +186,18 @@ class VerdictLines(Party):
                 return
             if frame is not None:
                 self._compare(running, frame)
-            seconds = message.microseconds / 1e6
-            running.inbox[:] = [Drafted(message.round, frame, message.made, seconds)]
+            drafted = Drafted(
+                message.round,
+                frame,
+                message.made,
+                message.microseconds / 1e6,
+                message.reading / 1e6,
+            )
+            trial = running.trial
+            if trial is None or trial.round != message.round:
+                running.inbox[:] = [drafted]
+            elif trial.drafted is None:
+                trial.drafted, trial.seconds = drafted, trio.current_time() - trial.asked
             running.notify()
 
     def _compare(self, running: Running, frame: DraftFrame) -> None:

@@ -35,7 +35,7 @@ from node.roles.party import Live
 from node.roles.places import held_up
 from node.roles.ports import Node, TargetEngine
 from node.roles.refusals import No
-from node.roles.running import Drafted, Running, WindowPolicy
+from node.roles.running import TRIAL_SECONDS, Drafted, Running, Trial, WindowPolicy
 from node.roles.session import SessionFault, StaleFrame, advance, check_draft, window_limit
 from node.roles.stored import Private, stored_round
 from node.roles.verdict_lines import VerdictLines
@@ -203,6 +203,7 @@ class VerifierRole(VerdictLines):
                     drafted = replace(drafted, waited=waited)
                 self._work(running)
                 await self._round(running, handle, drafted)
+                self._compare_trial(running)
                 time("round", perf_counter() - started)
         finally:
             with trio.CancelScope(shield=True):
@@ -239,6 +240,7 @@ class VerifierRole(VerdictLines):
             patience = trio.current_time() + limits.round_seconds + limits.resume_seconds
             running.scope.deadline = min(running.scope.deadline, patience)
         running.blocked = (code, reason)
+        running.trial = None  # the drafter is told of all rounds now
         running.notify()
 
     def _unblock(self, running: Running) -> None:
@@ -278,7 +280,7 @@ class VerifierRole(VerdictLines):
         terms, state = running.live.terms, running.live.state
         must = terms.order.mode == Mode.REJECTION
         k = min(state.announced, window_limit(terms.order, state.position))
-        if k == 0:
+        if k == 0 or running.foreseen >= state.position:  # its pass was begun: it was a trial
             return None
         patience = self.node.limits.round_seconds
         while True:
@@ -362,13 +364,19 @@ class VerifierRole(VerdictLines):
         if outcome.stop is None:
             position = state.position + len(outcome.emitted)
             if running.foreseen < position:
-                next_k = self._next_k(running, position)
                 if self._foresee(running, handle, position):
                     # What follows holds Python's lock, and a pass still on its way to the worker's
                     # thread would wait for it. The round that is made already is committed anyway.
                     with trio.CancelScope(shield=True):
                         await trio.sleep(HEAD_START)
+                else:
+                    next_k, _ = self._next_k(running, position)
+            if running.wished[0] == position:
+                next_k = running.wished[1]
+                running.trial = Trial(state.round + 1, position, trio.current_time())
         running.rounds.append(self._commit(running, frame, outcome, value, next_k))
+        now = trio.current_time()
+        running.committed, running.took = now, now - running.committed
         self.node.metrics.time("commit", perf_counter() - verified)
         running.ended = live.state.stopped
         running.notify()
@@ -381,8 +389,13 @@ class VerifierRole(VerdictLines):
         order = running.live.terms.order
         if running.foreseen >= position:
             return True
-        if running.values or position >= order.max_tokens or self._next_k(running, position):
+        if running.values or position >= order.max_tokens:
             return False
+        k, waits = self._next_k(running, position)
+        if waits:
+            return False
+        if k:
+            running.wished = (position, k)
         running.foreseen = position
         self.engine.foresee(handle, convert.engine_draft(None, position))
         return True
@@ -406,7 +419,7 @@ class VerifierRole(VerdictLines):
         asked = 0
         if drafted is not None:
             # Of the wait, what the drafter did not need for drafting.
-            hidden = min(drafted.waited, drafted.seconds)
+            hidden = min(drafted.waited, drafted.seconds + drafted.reading)
             besides = max(drafted.waited if besides is None else besides, drafted.waited) - hidden
             asked = running.live.state.announced
             if drafted.frame is None:
@@ -423,6 +436,7 @@ class VerifierRole(VerdictLines):
                 accepted=outcome.accepted,
                 rejected=outcome.rejected,
                 draft_seconds=drafted.seconds if drafted else 0.0,
+                reading_seconds=drafted.reading if drafted else 0.0,
                 drafted=drafted.made if drafted else 0,
                 verify_seconds=None if outcome.prompt_rows else outcome.seconds,
                 network_seconds=besides,
@@ -432,13 +446,55 @@ class VerifierRole(VerdictLines):
             )
         )
 
-    def _next_k(self, running: Running, position: int) -> int:
-        """Drafts in the next round: what the policy says, within what this node insists on."""
+    def _next_k(self, running: Running, position: int) -> tuple[int, bool]:
+        """Drafts to ask for in the next round: what the policy says, within what this node insists
+        on; and whether the round waits for them. One that does not is a trial, of which there is
+        one at a time."""
         order = running.live.terms.order
         remaining = order.max_tokens - position
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
         wanted = 0 if self._drafter_reads(running) else running.window.choose(remaining)
-        return min(max(wanted, least), order.max_window)
+        k = min(max(wanted, least), order.max_window)
+        if running.values or least > 0 or not running.window.trying:
+            return k, k > 0
+        busy = running.trial is not None or running.wished[0] > running.live.state.position
+        return 0 if busy else k, False
+
+    def _compare_trial(self, running: Running) -> None:
+        """Compares a trial's window with the text, once that has come as far, and tells the policy.
+        A drafter that is slow to answer is no use, and not waited for in vain."""
+        trial, live = running.trial, running.live
+        if trial is None:
+            return
+        drafted = trial.drafted
+        if drafted is None:
+            if trio.current_time() - trial.asked > TRIAL_SECONDS:
+                self.node.metrics.count("late_drafts")
+                running.trial = None
+            return
+        tokens = [leaf.token for leaf in drafted.frame.leaves] if drafted.frame else []
+        text = live.state.tokens[trial.base - live.terms.order.start_position :]
+        both = min(len(tokens), len(text))
+        accepted = next((n for n in range(both) if tokens[n] != text[n]), both)
+        if accepted == len(text) < len(tokens) and not live.state.stopped:
+            return
+        running.trial = None
+        size = len(drafted.frame.to_wire()) if drafted.frame else 0
+        self.node.metrics.count("trial_drafts", len(tokens))
+        self.node.metrics.count("trial_drafts_right", accepted)
+        running.window.compare(
+            window.Round(
+                drafts=len(tokens),
+                accepted=accepted,
+                rejected=accepted < both,
+                draft_seconds=drafted.seconds,
+                reading_seconds=drafted.reading,
+                drafted=drafted.made if tokens else 0,
+                network_seconds=max(0.0, trial.seconds - drafted.seconds - drafted.reading),
+                bytes=size,
+                asked=len(tokens) or 1,
+            )
+        )
 
     def _drafter_reads(self, running: Running) -> bool:
         """Whether the drafter has not come yet, for it is still at the prompt: a round that waits

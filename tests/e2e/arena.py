@@ -28,6 +28,7 @@ from node.roles.engines import WorkerDrafter, WorkerTarget
 from node.roles.offchain import TableChain
 from node.roles.plan import Party, Plan, plan_for
 from node.roles.ports import Node
+from node.roles.running import WindowPolicy
 from node.roles.verifier import VerifierRole
 from settlement.records import Domain, Mode
 from settlement.signing import address_of_key
@@ -178,7 +179,7 @@ class Arena:
         self,
         seat: Seat,
         model: Any,
-        window: int = 3,
+        window: int | WindowPolicy = 3,
         task_status: trio.TaskStatus[VerifierRole] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Runs a verifier on the seat until cancelled."""
@@ -189,7 +190,7 @@ class Arena:
                 node,
                 engine,
                 frozenset([TARGET]),
-                lambda order: FixedWindow(window),
+                lambda order: FixedWindow(window) if isinstance(window, int) else window,
                 lambda order, delivery: None,
             )
             async with trio.open_nursery() as nursery:

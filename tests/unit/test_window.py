@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -481,3 +482,69 @@ def test_a_lookup_is_not_asked_to_learn_what_the_verifier_can_do_itself() -> Non
                 wait = 4.5 if k else 0.0
                 control.observe(Round(0, 0, False, 0.0, 0, 8.6, wait, asked=k))
     assert asked[True] == 0 < asked[False]
+
+
+def play_apart(control, alpha, rounds, seed=1):
+    """Rounds of one second each beside trials, which come true with `alpha`; a round that is waited
+    for takes as long as in `World`. Returns what was waited for, and what was only tried."""
+    world, waited, tried = World(alpha, rtt=0.3, seed=seed), [], []
+    for left in range(rounds, 0, -1):
+        k = control.choose(left + 1)
+        if not k or control.trying:
+            control.observe(Round(0, 0, False, verify_seconds=1.0, network_seconds=0.0))
+        accepted = 0
+        while accepted < k and world.rng.random() < alpha:
+            accepted += 1
+        if control.trying and k:
+            done = Round(k, accepted, accepted < k, 0.1 * k, k, network_seconds=0.3)
+            control.compare(done)
+            tried.append(k)
+        elif k:
+            took = world.verify(k + 1)
+            control.observe(Round(k, accepted, accepted < k, 0.1 * k, k, took, 0.3))
+            waited.append(k)
+    return waited, tried
+
+
+COSTS = {1: 1.0, 2: 1.1, 3: 1.15, 4: 1.2, 6: 1.3, 9: 1.45}
+
+
+def test_a_drafters_first_window_is_not_waited_for_and_a_good_ones_next_is():
+    memory = WindowMemory(COSTS)
+    waited, tried = play_apart(memory.control("good", 8), 0.9, 100)
+    assert tried == [2]
+    assert len(waited) > 20
+    assert max(waited) > 2
+    # In the next session it is known.
+    control = memory.control("good", 8)
+    assert control.choose(100) > 0
+    assert not control.trying
+
+
+def test_a_drafter_that_does_not_pay_is_tried_and_seldom_waited_for():
+    memory = WindowMemory(COSTS)
+    waited, tried = 0, 0
+    for number in range(20):
+        more = play_apart(memory.control("bad", 8), 0.05, 60, number)
+        waited, tried = waited + len(more[0]), tried + len(more[1])
+    assert waited <= 6
+    assert 5 <= tried <= 40  # of 1200 rounds
+
+
+def test_a_trial_teaches_what_a_round_would():
+    seen, apart = WindowControl(8, costs=COSTS), WindowControl(8, costs=COSTS)
+    for accepted in (2, 0, 1, 2, 2):
+        done = Round(2, accepted, accepted < 2, 0.2, 2, 1.15, 0.3)
+        seen.observe(done)
+        apart.compare(replace(done, verify_seconds=None))
+    assert seen.alpha == apart.alpha
+    assert seen.expected_seconds(3) == pytest.approx(apart.expected_seconds(3), rel=0.05)
+
+
+def test_what_a_drafter_had_to_read_first_is_not_what_windows_take_on_their_way():
+    quick, behind = WindowControl(8, costs=COSTS), WindowControl(8, costs=COSTS)
+    for _ in range(4):
+        done = Round(2, 1, True, 0.2, 2, network_seconds=0.1)
+        quick.compare(done)
+        behind.compare(replace(done, reading_seconds=5.0))
+    assert behind.expected_seconds(2) == quick.expected_seconds(2)
