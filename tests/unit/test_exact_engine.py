@@ -18,6 +18,7 @@ from node.inference.architecture import ModelError, UnsupportedModel
 from node.inference.catalog import SHIPPED
 from node.inference.exact import products, quantise
 from node.inference.exact.commitment import Commitment
+from node.inference.exact.memory import Together
 from node.inference.exact.model import ExactModel, load_exact
 from node.inference.fingerprint import hidden_hash
 from node.inference.model import Span
@@ -157,6 +158,26 @@ def test_the_tiny_target_equals_the_oracle(model: ExactModel, text: list[int]) -
     tensors = {k: v.float().numpy() for k, v in load_file(TINY / "model.safetensors").items()}
     oracle = Oracle(json.loads((TINY / "config.json").read_text()), tensors)
     assert integers(model, text[:3]) == run_oracle(oracle, text[:3])
+
+
+def test_weights_lie_in_one_piece_in_the_order_of_a_pass(model: ExactModel) -> None:
+    at = 0
+    for layer in model._layers:
+        for part in (layer.qkv, layer.out, layer.gate_up, layer.down):
+            weights = part.product.weight
+            assert weights.data_ptr() % 64 == 0
+            assert at == 0 or 0 <= weights.data_ptr() - at < 64
+            at = weights.data_ptr() + weights.numel()
+
+
+def test_room_for_weights_is_not_exceeded() -> None:
+    room = Together([6, 4])
+    first = room.keep(torch.arange(6, dtype=torch.int8).view(2, 3))
+    second = room.keep(torch.full((2, 2), -3, dtype=torch.int8))
+    with pytest.raises(ValueError, match="no room"):
+        room.keep(torch.zeros(200, dtype=torch.int8))
+    assert first.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert second.tolist() == [[-3, -3], [-3, -3]]
 
 
 def test_a_backend_that_is_off_by_one_bit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ import torch
 from node.inference.architecture import Architecture, ModelError
 from node.inference.cache import Run
 from node.inference.exact import quantise
+from node.inference.exact.memory import Together
 from node.inference.exact.products import Int8Linear, choose
 from node.inference.exact.quantise import IntegerModel, Matrix
 from node.inference.exact.tables import (
@@ -54,9 +55,9 @@ class Requantised:
             parts = [v if o is None else v[o] for v, o in zip(values, order, strict=True)]
             return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
-        self.product = Int8Linear(
-            rows([m.weights for m in matrices]).to(place.device), place.backend
-        )
+        weights = rows([m.weights for m in matrices])
+        kept = weights.to(place.device) if place.room is None else place.room.keep(weights)
+        self.product = Int8Linear(kept, place.backend)
         scale = rows([m.multipliers * 2.0**-m.shift for m in matrices])
         bias = rows([m.bias.astype(np.float64) for m in matrices])
         # Folding b keeps below 2**53 units of 2**−s only for a modest b.
@@ -79,6 +80,7 @@ class Requantised:
 class _Place:
     device: torch.device
     backend: str
+    room: Together | None = None  # None: each matrix where it lies
 
 
 @dataclass
@@ -135,6 +137,8 @@ class ExactModel(RaggedModel):
         self._embedding_scale = torch.from_numpy(scale).to(self.device)
         self._final_gains = self._tensor(integers.final_gains)
         adjacent = _adjacent(arch.head_dim)
+        if self.device.type == "cpu":
+            place = replace(place, room=Together(_sizes(integers)))
         self._layers = [self._layer(layer, adjacent, place) for layer in integers.layers]
         self._check_products()
         self._norm_shift, self._epsilon = integers.norm_shift, integers.epsilon
@@ -320,6 +324,16 @@ class ExactModel(RaggedModel):
             device=self.device,
         )[:, None]
         return layer.down(act.div_(exponents).add_(0.5).floor_(), exponents)
+
+
+def _sizes(integers: IntegerModel) -> list[int]:
+    """Bytes of the layers' matrices as a pass has them, those of queries, keys and values, and of
+    gate and up, joined."""
+    sizes = []
+    for layer in integers.layers:
+        joined = ((layer.query, layer.key, layer.value), (layer.out,), (layer.gate, layer.up))
+        sizes += [sum(m.weights.size for m in part) for part in (*joined, (layer.down,))]
+    return sizes
 
 
 def clamped_logits(z: torch.Tensor) -> torch.Tensor:
