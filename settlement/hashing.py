@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from Crypto.Hash import keccak as _keccak
+from sha3 import keccak_256 as _keccak_256
 
 ZERO32: Final = bytes(32)
 ZERO_ADDRESS: Final = bytes(20)
@@ -40,8 +40,8 @@ TAG_SEAL: Final = b"verdraft/seal/1"
 
 def keccak256(*parts: bytes) -> bytes:
     """Keccak-256 (Ethereum's, not NIST SHA-3) of the concatenation of `parts`: 32 bytes."""
-    # Joined first: each call into the library costs more than the few hundred bytes of a record.
-    return _keccak.new(data=b"".join(parts), digest_bits=256).digest()
+    digest: bytes = _keccak_256(b"".join(parts)).digest()
+    return digest
 
 
 def uint(value: int, size: int) -> bytes:

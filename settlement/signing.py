@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from coincurve import PrivateKey, PublicKey
@@ -24,14 +25,20 @@ def address_of(public_key: bytes) -> bytes:
 
 def address_of_key(private_key: bytes) -> bytes:
     """The 20-byte Ethereum address that `private_key` (32 bytes) signs for."""
-    return address_of(PrivateKey(private_key).public_key.format(compressed=False))
+    return address_of(_key(private_key).public_key.format(compressed=False))
+
+
+@lru_cache(maxsize=16)
+def _key(private_key: bytes) -> PrivateKey:
+    """Made once: a key computes its public one as it is made, which takes longer than to sign."""
+    return PrivateKey(private_key)
 
 
 def sign(digest: bytes, private_key: bytes) -> bytes:
     """Sign a 32-byte digest with RFC 6979 nonces; 65 bytes that Solidity's ecrecover accepts."""
     if len(digest) != 32:
         raise ValueError(f"a digest has 32 bytes, not {len(digest)}")
-    raw = PrivateKey(private_key).sign_recoverable(digest, hasher=None)
+    raw = _key(private_key).sign_recoverable(digest, hasher=None)
     return raw[:64] + bytes([raw[64] + 27])
 
 

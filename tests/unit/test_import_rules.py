@@ -48,7 +48,7 @@ SHELL_USERS = (
     "node.devnet",
     "scripts",
 )
-PURE_LIBRARIES = {"numpy", "Crypto", "coincurve"}
+PURE_LIBRARIES = {"numpy", "sha3", "coincurve"}
 
 
 @dataclass(frozen=True)
