@@ -168,7 +168,12 @@ async def serve_verifier(
             if not running.ended
         ]
 
-    return Served(role, (offer,), {"/v1/windows": windows_now})
+    def trials_now() -> dict[str, int]:
+        counters = node.metrics.counters
+        return {"drafts": counters["trial_drafts"], "right": counters["trial_drafts_right"]}
+
+    views = {"/v1/windows": windows_now, "/v1/trials": trials_now}
+    return Served(role, (offer,), views)
 
 
 async def serve_drafter(

@@ -123,6 +123,8 @@ def session_entry(done: dict[str, Any], checked: Checked) -> dict[str, Any]:
     return {
         **{name: done[name] for name in kept},
         "sessions": done["sessions"],
+        "trial_drafts": done["tried"][0],
+        "trial_drafts_right": done["tried"][1],
         "stages": done["stages"],
         "plain_seconds": plain.seconds,
         "lossless_check": plain.lossless,
@@ -240,6 +242,7 @@ def _print_sessions(report: Report, show: Show) -> None:
                 output,
                 entry["rounds"],
                 f"{entry['accepted']}/{entry['proposed']}",
+                f"{entry['trial_drafts_right']}/{entry['trial_drafts']}",
                 output / seconds if seconds else 0.0,
                 output / plain if plain else 0.0,
                 plain / seconds if seconds else 0.0,
@@ -248,8 +251,10 @@ def _print_sessions(report: Report, show: Show) -> None:
                 "paid" if entry["paid"] else "UNPAID",
             )
         )
-    heads = ("session", "tokens", "rounds", "accepted/proposed", "tokens/s", "plain tokens/s")
-    table(show, (*heads, "times plain", "check", "near-ties", "receipt"), rows)
+    heads = ("session", "tokens", "rounds", "accepted/proposed", "right/tried", "tokens/s")
+    table(show, (*heads, "plain tokens/s", "times plain", "check", "near-ties", "receipt"), rows)
+    if any(entry["trial_drafts"] for entry in report.sessions):
+        show("  tried: drafts asked for to learn what they would be worth; no round waits for them")
     if len(rows) > 1:
         total = report.total
         show(

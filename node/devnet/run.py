@@ -172,7 +172,7 @@ def run_sessions(fleet: Fleet, options: DevnetOptions, report: Report) -> list[d
     for number in range(options.runs):
         wanted = request_of(options, number)
         show(f"\n[{number + 1}/{options.runs}] {one_line(wanted['prompt'])}")
-        before = verifiers_stages(fleet)
+        before, tried = verifiers_stages(fleet), trials(fleet)
         done = generate(
             client.api,
             wanted,
@@ -182,14 +182,23 @@ def run_sessions(fleet: Fleet, options: DevnetOptions, report: Report) -> list[d
         fleet.check_alive()
         show(f"  → {done['text']}")
         stages = stages_since(before, verifiers_stages(fleet))
+        tried = [now - then for now, then in zip(trials(fleet), tried, strict=True)]
         plain = target.run(verify(json.loads(Path(done["receipt_path"]).read_text())))
-        results.append({"prompt": wanted["prompt"], **done, "stages": stages, "plain": plain})
+        results.append(
+            {"prompt": wanted["prompt"], **done, "stages": stages, "tried": tried, "plain": plain}
+        )
     return results
 
 
 def verifiers_stages(fleet: Fleet) -> list[dict[str, Any]]:
     """Every verifier's stage timings so far."""
     return [running.get("/v1/timings") for running in fleet.of_role("verifier")]
+
+
+def trials(fleet: Fleet) -> list[int]:
+    """Drafts that verifiers have asked for only to learn from, so far, and how many were right."""
+    looks = [running.get("/v1/trials") for running in fleet.of_role("verifier")]
+    return [sum(look[name] for look in looks) for name in ("drafts", "right")]
 
 
 def serve(fleet: Fleet) -> None:

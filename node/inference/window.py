@@ -193,6 +193,7 @@ class Experience:
         silence: share of those that came back empty.
         opening: seconds by which a text's first drafts come later than others.
         idle: rounds since drafts were last asked for.
+        waited: whether a window has ever been waited for, which alone tells what that takes.
     """
 
     accepts: float = 0.0
@@ -204,6 +205,7 @@ class Experience:
     silence: float = 0.0
     opening: float = 0.0
     idle: int = 0
+    waited: bool = False
 
     @property
     def trials(self) -> float:
@@ -396,9 +398,11 @@ class WindowControl:
         hope = self._fastest(limit, self.hopeful_alpha)
         if best == 0 and self._learning and hope:
             window = min(int(self._cap), hope)
-            if remaining is None or self._affordable(window, remaining):
+            # One that is waited for, behind a trial for which the drafter has read all there was.
+            once = not self._trying and not self._experience.waited and not self._first
+            if once or remaining is None or self._affordable(window, remaining):
                 self._why = "learning: too few drafts seen to give them up"
-                self._trying = True
+                self._trying = not once
                 return window
         if best == 0:
             # As large as might pay, for a short probe tells little about a long window.
@@ -492,6 +496,7 @@ class WindowControl:
         self._tokens += done.accepted + 1
         self._after_drafts = self._after_drafts or asked > 0
         if asked:
+            known.waited = True
             alone = self.rate(0)
             if alone > 0:
                 self._lost += max(_seconds(done) - (done.accepted + 1) / alone, 0.0)

@@ -114,7 +114,8 @@ class Discovery:
         self._aborts = 0
         self._announced = False
         self._unsaid = False
-        self._missed = True  # since the last exchanges began, some found what pushes had missed
+        self._missed = trio.Event()  # exchanges found what pushes had missed, or failed
+        self._missed.set()
         self._fresh: dict[bytes, SignedAnnouncement] = {}
         self._stir = trio.Event()
         self._changed = trio.Event()
@@ -200,13 +201,16 @@ class Discovery:
                     self._publish(left=not self._announced)
                 drawn = self._draw(self._pace.fanout)
                 lonely = len(drawn) < self._pace.fanout
-                again = self._missed or lonely
+                again = self._missed.is_set() or self._unsaid or lonely
                 pause = self._pace.interval if again else min(2 * pause, self._pace.quiet)
-                self._missed = False
+                self._missed = trio.Event()
                 digest = GossipDigest(self.table.held())
                 for peer in drawn:
                     nursery.start_soon(self._send, peer, digest)
-                await trio.sleep(pause * (0.5 + self._rng.random()))
+                jitter = 0.5 + self._rng.random()
+                await trio.sleep(self._pace.interval * jitter)
+                with trio.move_on_after((pause - self._pace.interval) * jitter):
+                    await self._missed.wait()
 
     async def _refresh(self) -> None:
         while True:
@@ -250,13 +254,14 @@ class Discovery:
                 if intake.offence:
                     self._transport.disconnect(peer, "it passes on what nobody signed")
                     return
-                self._missed = self._missed or intake.news
+                if intake.news:
+                    self._missed.set()
             wanted = set(reply.wanted) if digest.held else set()
             if wanted:
                 ours = self.table.news_for((), self._now_ms())
                 news = tuple(s for s in ours if s.body[1:21] in wanted)[:MAX_NEWS]
                 if news:
-                    self._missed = True
+                    self._missed.set()
                     await exchange.ask(
                         self._transport,
                         peer,
@@ -265,6 +270,7 @@ class Discovery:
                         deadline=self._pace.deadline,
                     )
         except NetworkError:
+            self._missed.set()
             return  # Counted where it happened; the next round asks somebody else.
 
     async def _answer(self, peer: bytes, digest: GossipDigest) -> GossipNews:

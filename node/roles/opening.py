@@ -107,15 +107,21 @@ class SessionOpener:
         return self._avoid.get(operator, 0.0) > self.node.clock()
 
     def _pairs(self, plan: Plan) -> list[tuple[Party, Party]]:
-        """Drafter and verifier pairs, cheapest verifier first, then cheapest drafter; equal ones in
-        a random order, so that clients spread over them."""
+        """Drafter and verifier pairs, cheapest verifier first, then cheapest drafter, at one price
+        one that has a model before one that looks up, which a verifier does by itself; equal ones
+        in a random order, so that clients spread over them."""
         target = plan.template.target_model
 
         def ranked(found: list[Party], only: bytes | None) -> list[Party]:
             if only is not None:
                 return [p for p in found if p.operator == only]
             chosen = [p for p in found if not self._avoided(p.operator)]
-            return sorted(chosen, key=lambda p: (p.offer.price, self.node.entropy(8)))
+
+            def place(party: Party) -> tuple[int, bool, bytes]:
+                offer = party.offer
+                return offer.price, offer.draft_model_id == ZERO32, self.node.entropy(8)
+
+            return sorted(chosen, key=place)
 
         verifiers = ranked(self.directory.verifiers(target), plan.verifier)
         drafters = ranked(self.directory.drafters(target), plan.drafter)

@@ -13,8 +13,9 @@ from node.roles.frames import DraftFrame, Round
 from node.roles.party import Live
 from node.roles.refusals import No
 
-#: Seconds that the drafter has for a trial.
-TRIAL_SECONDS: Final = 1.0
+#: Seconds that the drafter has for a trial. Rounds are withheld from it as long, and vouchers over
+#: them cannot be signed.
+TRIAL_SECONDS: Final = 0.5
 
 
 class WindowPolicy(Protocol):
@@ -49,13 +50,14 @@ class Trial:
     goes on without it, and what comes is compared with the text.
 
     Attributes:
-        round, base: what it is asked for.
+        round, base, k: what is asked for.
         asked: when (trio's clock).
         drafted: what came, and after how many seconds; None until then.
     """
 
     round: int
     base: int
+    k: int
     asked: float
     drafted: Drafted | None = None
     seconds: float = 0.0
@@ -91,6 +93,14 @@ class Running:
     ended: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # around its task
     changed: trio.Event = field(default_factory=trio.Event)
+
+    def drop_trial(self) -> None:
+        """Ends a trial whose drafter has not answered: it had no guess in time."""
+        trial, self.trial = self.trial, None
+        if trial is not None and trial.drafted is None:
+            waited = trio.current_time() - trial.asked
+            self.window.compare(window.Round(0, 0, False, network_seconds=waited, asked=1))
+        self.notify()
 
     def notify(self) -> None:
         """Wakes everybody who waits for this session to change."""

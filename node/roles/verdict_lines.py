@@ -36,7 +36,7 @@ from settlement.records import Order
 #: Rounds that nobody acts on are sent so many at a time: what a message costs its sender and both
 #: its readers beside its content (system calls, encryption, tasks woken) is more than that content.
 TOGETHER: Final = 4
-#: Seconds for which such a round waits for the next. Where rounds take longer, none waits.
+#: Seconds for which such a round waits for the next. Where the last took longer, none waits.
 HELD_SECONDS: Final = 0.04
 
 
@@ -204,7 +204,8 @@ class VerdictLines(Party):
         """Keeps a window that is not the one that came for the same place before (F1)."""
         terms = running.live.terms
         accuse_twice(self.node, terms, frame, b"")
-        for waiting in running.inbox:
+        trial = running.trial.drafted if running.trial is not None else None
+        for waiting in (*running.inbox, *([trial] if trial is not None else [])):
             if waiting.frame is None:
                 continue
             accuse_twice(self.node, terms, waiting.frame, b"")
@@ -222,6 +223,10 @@ class VerdictLines(Party):
         running = self.running.get(ask.session_id)
         if running is None or peer not in running.live.terms.parties:
             raise Refused(No.UNKNOWN, "no such session of yours runs here")
+        if peer == running.live.terms.order.drafter and shown_to_drafter(running) < len(
+            running.rounds
+        ):
+            running.drop_trial()  # what it asks for is what it was to guess
         state = self._state_message(running)
         if not running.rounds:
             return state

@@ -282,6 +282,8 @@ class VerifierRole(VerdictLines):
         k = min(state.announced, window_limit(terms.order, state.position))
         if k == 0 or running.foreseen >= state.position:  # its pass was begun: it was a trial
             return None
+        if running.trial is not None:
+            running.drop_trial()  # the drafter must see what it is asked to go on from
         patience = self.node.limits.round_seconds
         while True:
             drafted = self._take_inbox(running)
@@ -373,7 +375,7 @@ class VerifierRole(VerdictLines):
                     next_k, _ = self._next_k(running, position)
             if running.wished[0] == position:
                 next_k = running.wished[1]
-                running.trial = Trial(state.round + 1, position, trio.current_time())
+                running.trial = Trial(state.round + 1, position, next_k, trio.current_time())
         running.rounds.append(self._commit(running, frame, outcome, value, next_k))
         now = trio.current_time()
         running.committed, running.took = now, now - running.committed
@@ -416,10 +418,13 @@ class VerifierRole(VerdictLines):
         besides: float | None,
     ) -> None:
         """Counts and timings, and what the next window is chosen from."""
-        asked = 0
+        asked, reading = 0, 0.0
         if drafted is not None:
+            # Right behind a window there is nothing else to read, whatever it says.
+            last = running.rounds[-1] if running.rounds else None
+            reading = drafted.reading if last is None or last.draft is None else 0.0
             # Of the wait, what the drafter did not need for drafting.
-            hidden = min(drafted.waited, drafted.seconds + drafted.reading)
+            hidden = min(drafted.waited, drafted.seconds + reading)
             besides = max(drafted.waited if besides is None else besides, drafted.waited) - hidden
             asked = running.live.state.announced
             if drafted.frame is None:
@@ -436,7 +441,7 @@ class VerifierRole(VerdictLines):
                 accepted=outcome.accepted,
                 rejected=outcome.rejected,
                 draft_seconds=drafted.seconds if drafted else 0.0,
-                reading_seconds=drafted.reading if drafted else 0.0,
+                reading_seconds=reading if drafted else 0.0,
                 drafted=drafted.made if drafted else 0,
                 verify_seconds=None if outcome.prompt_rows else outcome.seconds,
                 network_seconds=besides,
@@ -455,7 +460,9 @@ class VerifierRole(VerdictLines):
         least = min(self.node.limits.min_window, order.max_window, remaining - 1)
         wanted = 0 if self._drafter_reads(running) else running.window.choose(remaining)
         k = min(max(wanted, least), order.max_window)
-        if running.values or least > 0 or not running.window.trying:
+        # In relaxed mode more is accepted than is the same.
+        strict = not running.values and not order.relax_tau
+        if not strict or least > 0 or not running.window.trying:
             return k, k > 0
         busy = running.trial is not None or running.wished[0] > running.live.state.position
         return 0 if busy else k, False
@@ -470,9 +477,10 @@ class VerifierRole(VerdictLines):
         if drafted is None:
             if trio.current_time() - trial.asked > TRIAL_SECONDS:
                 self.node.metrics.count("late_drafts")
-                running.trial = None
+                running.drop_trial()
             return
-        tokens = [leaf.token for leaf in drafted.frame.leaves] if drafted.frame else []
+        leaves = drafted.frame.leaves[: trial.k] if drafted.frame else ()
+        tokens = [leaf.token for leaf in leaves]
         text = live.state.tokens[trial.base - live.terms.order.start_position :]
         both = min(len(tokens), len(text))
         accepted = next((n for n in range(both) if tokens[n] != text[n]), both)

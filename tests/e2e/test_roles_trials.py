@@ -4,25 +4,27 @@ and what they teach is what the text says."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from arena import Arena, ignore
+from arena import DRAFT, Arena, ignore
 from test_roles import CrashAt, check_pay, close_draft, plain, serve_with_crash, target
 
 from node.inference.window import Round
+from node.network import exchange
 from node.network.exchange import MessageChannel
 from node.network.memory import run_deterministically
-from node.network.messages import DraftRound, VerdictRound
+from node.network.messages import DraftRound, Kind, Resume, Role, VerdictRound
 from node.roles.client import Outcome
 from node.roles.frames import VerdictFrame
-from node.roles.plan import Plan
+from node.roles.plan import Party, Plan
 from node.roles.running import TRIAL_SECONDS
 from node.roles.verdict_lines import HELD_SECONDS, TOGETHER
 from node.roles.verifier import VerifierRole
+from settlement.hashing import ZERO32
 from settlement.records import Mode
 
 TOKENS = 24
@@ -54,6 +56,7 @@ async def serve(
     policy: Trying,
     slow: float = 0.0,
     pause: float = 0.01,
+    spying: bool = False,
 ) -> tuple[Outcome, VerifierRole, list[tuple[str, int]]]:
     """One request; passes take `pause`, drafts `slow` seconds. What went over the line between
     drafter and verifier, in order: ("round", number), ("draft", round)."""
@@ -82,6 +85,11 @@ async def serve(
 
         async def drafting(handle: Any, k: int, coin: Any) -> Any:
             await trio.sleep(slow)
+            if spying:
+                (session_id,) = drafter.sessions
+                where, transport = seats["verifier"].address, drafter.node.transport
+                ask = Resume(session_id, 0)
+                await exchange.ask(transport, where, Kind.RESUME, ask, deadline=1)
             return await propose(handle, k, coin)
 
         role.engine.verify, drafter.engine.propose = passing, drafting
@@ -122,7 +130,7 @@ def test_nobody_waits_for_a_trial_and_it_is_judged_by_the_text(
             assert before == ("round", here[1] - 1)
 
 
-def test_a_trial_that_is_not_answered_in_time_teaches_nothing_and_holds_nothing_up(
+def test_a_trial_that_is_not_answered_in_time_counts_as_no_guess_and_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arena, policy = Arena(seed=22), Trying()
@@ -132,9 +140,30 @@ def test_a_trial_that_is_not_answered_in_time_teaches_nothing_and_holds_nothing_
     outcome, role, seen = run_deterministically(22, serve, *args)
     assert outcome.tokens == plain(plan, outcome)
     assert role.node.metrics.counters["late_drafts"] >= 1
-    assert len(policy.compared) <= 1
+    assert policy.compared
+    assert {(done.drafts, done.accepted, done.asked) for done in policy.compared} == {(0, 0, 1)}
     # It was in the middle of a draft when the session ended, and took up the line once more.
     assert {number for what, number in seen if what == "round"} == set(range(TOKENS))
+
+
+def test_a_drafter_that_asks_how_far_the_text_is_has_its_trial_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arena, policy = Arena(seed=26), Trying()
+    plan = arena.plan(max_tokens=TOKENS, stop_ids=(), first_k=0)
+    args = (monkeypatch, arena, plan, policy, 0.035, 0.01, True)
+    outcome, _, _ = run_deterministically(26, serve, *args)
+    assert outcome.tokens == plain(plan, outcome)
+    assert {done.drafts for done in policy.compared} == {0}
+
+
+def test_in_relaxed_mode_there_are_no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, policy = Arena(seed=27), Trying()
+    plan = arena.plan(max_tokens=TOKENS, stop_ids=(), first_k=0, relax_tau=6000)
+    outcome, _, _ = run_deterministically(27, serve, monkeypatch, arena, plan, policy)
+    assert len(outcome.tokens) == TOKENS
+    assert policy.compared == []
+    assert any(done.draft is not None for done in outcome.sessions[0].rounds)
 
 
 def test_a_wrong_guess_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +176,43 @@ def test_a_wrong_guess_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch)
     wrong = sum(done.rejected for done in policy.compared)
     assert right > 0
     assert wrong > 0
+
+
+def test_what_a_drafter_says_it_read_right_behind_a_window_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arena, policy = Arena(seed=28), Trying(trying=False)
+    plan = arena.plan(max_tokens=TOKENS, stop_ids=(), first_k=0)
+    send = MessageChannel.send
+
+    async def lying(self: MessageChannel, message: Any) -> None:
+        if isinstance(message, DraftRound):
+            message = replace(message, microseconds=0, reading=10_000_000)
+        await send(self, message)
+
+    monkeypatch.setattr(MessageChannel, "send", lying)
+    outcome, _, _ = run_deterministically(28, serve, monkeypatch, arena, plan, policy)
+    assert outcome.tokens == plain(plan, outcome)
+    behind = [done for done in policy.observed if done.drafts][1:]
+    assert len(behind) > 3
+    assert all(done.network_seconds > 0 for done in behind)
+    assert {done.reading_seconds for done in behind} == {0.0}
+
+
+def test_at_one_price_a_drafter_with_a_model_comes_before_one_that_looks_up() -> None:
+    async def main() -> None:
+        arena = Arena(seed=29)
+        seats = {name: arena.seat(name) for name in ("client", "a", "b", "c", "verifier")}
+        arena.list_verifier(seats["verifier"])
+        for name, price, model in (("a", 3, ZERO32), ("b", 3, DRAFT), ("c", 2, ZERO32)):
+            offer = replace(arena.offer(Role.DRAFTER, price), draft_model_id=model)
+            arena.drafters.append(Party(seats[name].address, offer))
+        async with arena.client(seats["client"]) as client:
+            for _ in range(8):
+                found = [d.operator for d, _ in client._pairs(arena.plan())]
+                assert found == [seats[name].address for name in "cba"]
+
+    run_deterministically(29, main)
 
 
 @pytest.mark.slow

@@ -29,6 +29,8 @@ def report(arithmetic: str) -> str:
         "rounds": 40,
         "accepted": 10,
         "proposed": 20,
+        "trial_drafts": 4,
+        "trial_drafts_right": 1,
         "seconds": 2.0,
         "plain_seconds": 2.5,
         "stages": dict.fromkeys(COURSE, 0.0) | {"verify": 1.5, "commit": 0.2},
@@ -54,11 +56,12 @@ def row_after(text: str, head: str) -> list[str]:
 def test_each_session_stands_beside_plain_decoding() -> None:
     text = report("int8 + kernel")
     # 50 tokens in 2 s and in 2.5 s.
-    assert row_after(text, "times plain")[:7] == [
+    assert row_after(text, "times plain")[:8] == [
         "0xabababab",
         "50",
         "40",
         "10/20",
+        "1/4",
         "25.00",
         "20.00",
         "1.25",

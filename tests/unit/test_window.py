@@ -548,3 +548,20 @@ def test_what_a_drafter_had_to_read_first_is_not_what_windows_take_on_their_way(
         quick.compare(done)
         behind.compare(replace(done, reading_seconds=5.0))
     assert behind.expected_seconds(2) == quick.expected_seconds(2)
+
+
+def test_what_waiting_takes_is_found_out_once_behind_a_trial():
+    memory = WindowMemory(COSTS)
+    control = memory.control("far", 8)
+    assert control.choose(60) > 0
+    assert control.trying
+    wrong = Round(2, 0, True, 0.2, 2, network_seconds=2.0)
+    control.compare(wrong)
+    control.compare(wrong)  # not worth it, as far as one knows
+    assert control.choose(60) > 0
+    assert not control.trying
+    control.observe(replace(wrong, verify_seconds=1.15, network_seconds=0.2))
+    for number in range(10):
+        control = memory.control("far", 8)
+        assert control.choose(60) == 0 or control.trying, number
+        control.compare(wrong)
