@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -61,6 +62,14 @@ class Trial:
     asked: float
     drafted: Drafted | None = None
     seconds: float = 0.0
+
+
+def compared(tokens: Sequence[int], text: Sequence[int]) -> tuple[int, bool]:
+    """How many drafts a text that goes on from their base confirms, and whether it then says
+    another than the next; False where it has not come as far."""
+    both = min(len(tokens), len(text))
+    right = next((n for n in range(both) if tokens[n] != text[n]), both)
+    return right, right < both
 
 
 @dataclass

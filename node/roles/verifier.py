@@ -35,7 +35,7 @@ from node.roles.party import Live
 from node.roles.places import held_up
 from node.roles.ports import Node, TargetEngine
 from node.roles.refusals import No
-from node.roles.running import TRIAL_SECONDS, Drafted, Running, Trial, WindowPolicy
+from node.roles.running import TRIAL_SECONDS, Drafted, Running, Trial, WindowPolicy, compared
 from node.roles.session import SessionFault, StaleFrame, advance, check_draft, window_limit
 from node.roles.stored import Private, stored_round
 from node.roles.verdict_lines import VerdictLines
@@ -482,9 +482,8 @@ class VerifierRole(VerdictLines):
         leaves = drafted.frame.leaves[: trial.k] if drafted.frame else ()
         tokens = [leaf.token for leaf in leaves]
         text = live.state.tokens[trial.base - live.terms.order.start_position :]
-        both = min(len(tokens), len(text))
-        accepted = next((n for n in range(both) if tokens[n] != text[n]), both)
-        if accepted == len(text) < len(tokens) and not live.state.stopped:
+        accepted, rejected = compared(tokens, text)
+        if not rejected and len(text) < len(tokens) and not live.state.stopped:
             return
         running.trial = None
         size = len(drafted.frame.to_wire()) if drafted.frame else 0
@@ -494,7 +493,7 @@ class VerifierRole(VerdictLines):
             window.Round(
                 drafts=len(tokens),
                 accepted=accepted,
-                rejected=accepted < both,
+                rejected=rejected,
                 draft_seconds=drafted.seconds,
                 reading_seconds=drafted.reading,
                 drafted=drafted.made if tokens else 0,

@@ -21,7 +21,7 @@ from node.network.messages import DraftRound, Kind, Resume, Role, VerdictRound
 from node.roles.client import Outcome
 from node.roles.frames import VerdictFrame
 from node.roles.plan import Party, Plan
-from node.roles.running import TRIAL_SECONDS
+from node.roles.running import TRIAL_SECONDS, compared
 from node.roles.verdict_lines import HELD_SECONDS, TOGETHER
 from node.roles.verifier import VerifierRole
 from settlement.hashing import ZERO32
@@ -273,3 +273,20 @@ def test_rounds_that_nobody_acts_on_come_together() -> None:
     assert len(times) <= 2 + -(-(TOKENS - 1) // (TOGETHER - 1))
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert max(gaps) <= TOGETHER * HELD_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "want"),
+    [
+        ([1, 2], [1, 2, 3], (2, False)),
+        ([1, 2], [1, 5], (1, True)),
+        ([1, 2], [4], (0, True)),
+        ([1, 2], [1], (1, False)),
+        ([1, 2], [], (0, False)),
+        ([], [1], (0, False)),
+    ],
+)
+def test_drafts_are_right_up_to_the_first_that_the_text_does_not_say(
+    tokens: list[int], text: list[int], want: tuple[int, bool]
+) -> None:
+    assert compared(tokens, text) == want
