@@ -109,6 +109,7 @@ async def serve_verifier(
         max_tokens=2 * limits.max_sessions * context,
         lookup=lookup,
     )
+    await worker.call(verifier.share, tokenizer.opening)
 
     def check_prompt(order: Order, delivery: PromptDelivery) -> None:
         SamplingParams.from_order(order)

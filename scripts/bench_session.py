@@ -7,9 +7,10 @@ chain, no audits: every lane has a reserve. Each prompt is answered through the 
 after by the target alone in this process, so that both meet the same machine. Both clocks include
 the prompt's own pass: the network's runs from the session's start, when all three have signed it,
 to the last round at the client, checked and journalled there; the plain one from the first pass to
-the last token. As in a node, what a client's sessions have in common at their beginning (a chat
-template's first lines) is run once; plain decoding runs it each time. The three processes share
-the processor. Texts must be the same.
+the last token. As in a node, what all texts have in common at their beginning (a chat template's
+first lines) is run once, and what a client's have; plain decoding runs it each time, so the ratio
+is told from the first token on as well. The three processes share the processor. Texts must be the
+same.
 
 Per token besides: the verifier's stages, one after the other, and the processor time of each
 process, whatever else ran.
@@ -161,6 +162,7 @@ def measure(args: argparse.Namespace, dtype: str, folder: Path) -> list[dict[str
                 "plain_seconds": alone.seconds,
                 "plain_first": alone.first_seconds,
                 "ratio": alone.seconds / row["seconds"],
+                "ratio_without_prompt": behind_the_prompt(row, alone.seconds, alone.first_seconds),
                 "lossless": alone.lossless,
             }
             rows.append(row)
@@ -171,6 +173,13 @@ def measure(args: argparse.Namespace, dtype: str, folder: Path) -> list[dict[str
                 f"{row['output_tokens'] / row['plain_seconds']:.1f}: {row['ratio']:.2f}"
             )
     return rows
+
+
+def behind_the_prompt(row: dict[str, Any], plain: float, first: float) -> float:
+    """Here ÷ plain from the first token on. Both run a prompt in the same passes, but a verifier
+    does not run again what it has run before."""
+    prompt = row["stages_ms_per_token"]["verifier"].get("prompt", 0.0) * row["output_tokens"] / 1e3
+    return (plain - first) / (row["seconds"] - prompt)
 
 
 def asked(args: argparse.Namespace) -> list[tuple[str, int, str]]:
@@ -202,6 +211,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "sessions": len(rows),
         "ratio": ratio([row["ratio"] for row in rows]).as_json(),
         "ratio_median": middle([row["ratio"] for row in rows]),
+        "ratio_without_prompts": ratio([row["ratio_without_prompt"] for row in rows]).as_json(),
         "tokens_per_s": middle([row["output_tokens"] / row["seconds"] for row in rows]),
         "plain_tokens_per_s": middle([r["output_tokens"] / r["plain_seconds"] for r in rows]),
         "ms_per_token": middle([1e3 * row["seconds"] / row["output_tokens"] for row in rows]),
@@ -230,6 +240,11 @@ def print_summary(tier: str, found: dict[str, Any]) -> None:
         f"  here {found['tokens_per_s']:.1f} tokens/s, plain {found['plain_tokens_per_s']:.1f}; "
         f"here ÷ plain, geometric mean: {interval['mean']:.3f} "
         f"[{interval['low']:.3f}, {interval['high']:.3f}], median {found['ratio_median']:.3f}"
+    )
+    later = found["ratio_without_prompts"]
+    show(
+        f"  from the first token on {later['mean']:.3f} [{later['low']:.3f}, {later['high']:.3f}]; "
+        "prompts apart, of which a verifier runs the common beginning once"
     )
     show(
         f"  {found['tokens_per_round']:.2f} tokens a round, {found['acceptance']:.2f} of the "

@@ -49,15 +49,19 @@ class Report:
 
     @property
     def total(self) -> dict[str, Any]:
-        """All sessions together: their tokens over their time, and over that of plain decoding."""
+        """All sessions together: their tokens over their time, and over that of plain decoding; and
+        the latter once more without the prompts' passes, of which a verifier has fewer to run."""
         output = sum(entry["output_tokens"] for entry in self.sessions)
         here = sum(entry["seconds"] for entry in self.sessions)
         plain = sum(entry["plain_seconds"] for entry in self.sessions)
+        after = here - sum(entry["stages"]["prompt"] for entry in self.sessions)
+        plain_after = plain - sum(entry["plain_first_seconds"] for entry in self.sessions)
         return {
             "output_tokens": output,
             "tokens_per_s": output / here if here else 0.0,
             "plain_tokens_per_s": output / plain if plain else 0.0,
             "times_plain": plain / here if here else 0.0,
+            "times_plain_without_prompts": plain_after / after if after > 0 else 0.0,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +131,7 @@ def session_entry(done: dict[str, Any], checked: Checked) -> dict[str, Any]:
         "trial_drafts_right": done["tried"][1],
         "stages": done["stages"],
         "plain_seconds": plain.seconds,
+        "plain_first_seconds": plain.first_seconds,
         "lossless_check": plain.lossless,
         "near_ties": plain.near_ties,
         "plain_difference": plain.difference,
@@ -255,11 +260,12 @@ def _print_sessions(report: Report, show: Show) -> None:
     table(show, (*heads, "plain tokens/s", "times plain", "check", "near-ties", "receipt"), rows)
     if any(entry["trial_drafts"] for entry in report.sessions):
         show("  tried: drafts asked for to learn what they would be worth; no round waits for them")
-    if len(rows) > 1:
+    if rows:
         total = report.total
         show(
             f"  all {total['output_tokens']} tokens: {total['tokens_per_s']:.1f} tokens/s, plain "
-            f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain"
+            f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain; "
+            f"{total['times_plain_without_prompts']:.2f} from the first token on"
         )
     _print_course(report, show)
 
@@ -274,9 +280,14 @@ def _print_course(report: Report, show: Show) -> None:
         each = 1e3 / max(entry["output_tokens"], 1)
         spent = [entry["stages"][stage] for stage in COURSE]
         rest = max(entry["seconds"] - sum(spent), 0.0)
-        whole = (entry["plain_seconds"] * each, entry["seconds"] * each)
-        rows.append((entry["session_id"][:10], *whole, *(s * each for s in spent), rest * each))
-    table(show, ("session", "plain", "here", *COURSE.values(), "rest"), rows)
+        plain = (entry["plain_seconds"] * each, entry["plain_first_seconds"] * each)
+        here = (entry["seconds"] * each, *(s * each for s in spent), rest * each)
+        rows.append((entry["session_id"][:10], *plain, *here))
+    table(show, ("session", "plain", "its prompt", "here", *COURSE.values(), "rest"), rows)
+    show(
+        "  a verifier runs the chat template's first lines once, and what a client's prompts have "
+        "in common; plain decoding runs every prompt whole"
+    )
     show("  records are made beside the next pass where no draft is awaited: stages may overlap")
     if report.arithmetic.startswith("int8") and "kernel" not in report.arithmetic:
         show("  no native kernel (no C compiler, or switched off): passes take about twice as long")

@@ -42,7 +42,10 @@ class CachePool(Protocol):
 
     Attributes:
         tokens: room in all.
+        public: a beginning of texts that sessions of all salts may share.
     """
+
+    public: tuple[int, ...]
 
     @property
     def tokens(self) -> int: ...
@@ -59,8 +62,8 @@ class CachePool(Protocol):
 
     def open(self, tokens: Sequence[int], capacity: int, salt: bytes = b"") -> Cache:
         """A cache with room for `capacity` tokens, of which the first `length` are there already
-        (a beginning of `tokens` that another session of the same salt has published). Raises
-        PoolFull, and then nothing has changed."""
+        (a beginning of `tokens` that another session of the same salt has published, or any where
+        it is public). Raises PoolFull, and then nothing has changed."""
         ...
 
     def publish(self, cache: Cache, tokens: Sequence[int], salt: bytes = b"") -> None:
@@ -82,6 +85,7 @@ class CountedPool:
 
     def __init__(self, new_cache: Callable[[], Cache], tokens: int) -> None:
         self.tokens = tokens
+        self.public: tuple[int, ...] = ()
         self._new_cache = new_cache
         self._held: dict[int, tuple[Cache, int]] = {}
 

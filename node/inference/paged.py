@@ -1,11 +1,12 @@
-"""The keys and values of many sessions in one bounded memory, handed out in blocks of 16 tokens.
+"""The keys and values of many sessions in one bounded memory, handed out in blocks of 8 tokens.
 
 A session's *block table* lists the blocks that hold its tokens. Neighbouring blocks are one *run*
 and are read as one view, so nothing is copied to attend over them; the allocator looks for long
 runs. Rolling back moves a number. Blocks filled with the same tokens after the same tokens are
 shared between sessions: they are found by a hash chain over their contents (as vLLM's prefix cache
 does), counted, and copied only if somebody writes where another reads. Blocks that nobody uses any
-more stay findable until their memory is needed.
+more stay findable until their memory is needed. Sessions of different salts share what is public,
+the beginning that a chat template gives every text, and nothing else.
 
 A session takes all the blocks it may need when it is admitted. So a pass never runs out of memory
 and no session is ever thrown out half way; memory that was never written is not backed by the
@@ -23,9 +24,9 @@ import torch
 
 from node.inference.cache import ContextOverflow, PoolFull, Run
 
-BLOCK = 16
+BLOCK = 8
 # Blocks of one allocation of memory (4,096 tokens): made when first needed, kept.
-_SLAB = 256
+_SLAB = 512
 
 
 class PagedCache:
@@ -34,7 +35,7 @@ class PagedCache:
     Attributes:
         length: tokens whose keys and values are held.
         limit: the model's context length in tokens.
-        table: block numbers; block i holds tokens 16 i to 16 i + 15.
+        table: block numbers; block i holds tokens 8 i to 8 i + 7.
         shared: tokens that were found at the opening and need not be computed.
     """
 
@@ -137,6 +138,10 @@ class BlockPool:
         limit: the model's context length.
         tokens: room for so many in all; at least one block.
         spare: largest share of the blocks that unused but findable ones may take.
+
+    Attributes:
+        public: a beginning that sessions of all salts share in whole blocks. Set it before there
+            are any.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class BlockPool:
     ) -> None:
         self.limit = limit
         self.blocks = max(tokens // BLOCK, 1)
+        self.public: tuple[int, ...] = ()
         self.slabs: dict[int, torch.Tensor] = {}
         self._shape = (layers, 2, kv_heads, head_dim)
         self._dtype, self._device = dtype, device
@@ -194,14 +200,14 @@ class BlockPool:
         """A cache for a session that begins with `tokens` and may grow to `capacity`.
 
         What its `length` says is there already: the longest beginning of tokens[:-1] in whole
-        blocks that a session of the same salt has published.
+        blocks that a session of the same salt has published, or of any where it is public.
 
         Raises:
             PoolFull: not enough blocks; nothing has changed.
         """
         need = -(-max(capacity, len(tokens)) // BLOCK)
         found: list[int] = []
-        for key in _keys(tokens[:-1], salt):
+        for key in self._keys(tokens[:-1], salt):
             block = self._block_of.get(key)
             if block is None:
                 break
@@ -223,7 +229,7 @@ class BlockPool:
         Args:
             tokens: what the cache holds; those past its length are ignored.
         """
-        keys = _keys(tokens[: cache.length], salt)
+        keys = self._keys(tokens[: cache.length], salt)
         for block, key in zip(cache.table, keys, strict=False):
             if key not in self._block_of and block not in self._key_of:
                 self._block_of[key], self._key_of[block] = block, key
@@ -322,13 +328,18 @@ class BlockPool:
         if key is not None:
             del self._block_of[key]
 
-
-def _keys(tokens: Sequence[int], salt: bytes) -> list[bytes]:
-    """One key per whole block, each over everything before it: equal only for equal beginnings."""
-    out: list[bytes] = []
-    key = hashlib.sha256(salt).digest()
-    words = np.asarray(tokens, dtype="<u4")
-    for end in range(BLOCK, len(words) + 1, BLOCK):
-        key = hashlib.sha256(key + words[end - BLOCK : end].tobytes()).digest()
-        out.append(key)
-    return out
+    def _keys(self, tokens: Sequence[int], salt: bytes) -> list[bytes]:
+        """One key per whole block, each over everything before it: equal only for equal beginnings,
+        of one salt unless they are public."""
+        out: list[bytes] = []
+        words = np.asarray(tokens, dtype="<u4")
+        public = np.asarray(self.public[: len(words)], dtype="<u4")
+        differ = np.flatnonzero(words[: len(public)] != public)
+        open_to_all = int(differ[0]) if len(differ) else len(public)
+        key, salted = bytes(32), False
+        for end in range(BLOCK, len(words) + 1, BLOCK):
+            if end > open_to_all and not salted:
+                key, salted = hashlib.sha256(key + salt).digest(), True
+            key = hashlib.sha256(key + words[end - BLOCK : end].tobytes()).digest()
+            out.append(key)
+        return out

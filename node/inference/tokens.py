@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ class Tokenizer:
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise TokenizerError(f"the chat template fails: {error}") from None
+
+    @cached_property
+    def opening(self) -> tuple[int, ...]:
+        """What the chat template puts before the first words of every conversation that brings no
+        system message of its own; empty without a template."""
+        try:
+            one, other = (self.chat([{"role": "user", "content": word}]) for word in ("a", "1"))
+        except TokenizerError:
+            return ()
+        same = zip(one, other, strict=False)
+        return tuple(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], same))
 
     @cached_property
     def template_hash(self) -> bytes:

@@ -137,6 +137,28 @@ class Verifier:
         """Tokens of room that the open sessions hold, of `pool.tokens`."""
         return self.pool.used
 
+    def share(self, opening: Sequence[int]) -> None:
+        """Run what many texts begin with and nobody needs to hide, such as a chat template's first
+        lines: sessions of all clients find it done. Once, before the first session; nothing happens
+        where the model's caches cannot be shared.
+
+        Raises:
+            ModelError: an id outside the vocabulary.
+        """
+        room = min(self.model.context_length, self.pool.tokens)
+        opening = tuple(opening[:room])
+        if not opening or isinstance(self.pool, CountedPool):
+            return
+        check_tokens(opening, self.model.vocab_size)
+        self.pool.public = opening
+        cache = self.pool.open(opening, len(opening))
+        try:
+            for start in range(0, len(opening), PREFILL_CHUNK):
+                self.model.forward([Span(cache, opening[start : start + PREFILL_CHUNK])])
+            self.pool.publish(cache, opening)
+        finally:
+            self.pool.release(cache)
+
     def open(
         self,
         session_id: bytes,
@@ -179,9 +201,10 @@ class Verifier:
             stops: its ids should include the model's end-of-sequence ids.
             seed: S, 32 bytes.
             output_ids: output committed before a hand-over; positions go on from there.
-            salt: beginnings of texts are shared only among sessions of one salt. Whether a prompt
-                is answered early tells who shares it that somebody has asked it before, so
-                sessions of different clients should have different ones.
+            salt: beginnings of texts are shared only among sessions of one salt, but for what
+                `share` was given. Whether a prompt is answered early tells who shares it that
+                somebody has asked it before, so sessions of different clients should have
+                different ones.
 
         Raises:
             VerifierFull: no room now.

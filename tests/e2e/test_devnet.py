@@ -116,6 +116,7 @@ SESSION = {
     "output_tokens": COUNT,
     "seconds": NUMBER,
     "plain_seconds": NUMBER,
+    "plain_first_seconds": NUMBER,
     "stages": (dict,),
     "lossless_check": (bool,),
     "near_ties": COUNT,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from node.devnet.report import COURSE, Report, print_report, stages_since
@@ -33,7 +35,8 @@ def report(arithmetic: str) -> str:
         "trial_drafts_right": 1,
         "seconds": 2.0,
         "plain_seconds": 2.5,
-        "stages": dict.fromkeys(COURSE, 0.0) | {"verify": 1.5, "commit": 0.2},
+        "plain_first_seconds": 0.5,
+        "stages": dict.fromkeys(COURSE, 0.0) | {"prompt": 0.1, "verify": 1.5, "commit": 0.2},
         "lossless_check": True,
         "near_ties": 0,
         "paid": True,
@@ -67,10 +70,10 @@ def test_each_session_stands_beside_plain_decoding() -> None:
         "1.25",
     ]
     course = [float(cell) for cell in row_after(text, "target passes")[1:]]
-    plain, here, *stages, rest = course
-    assert (plain, here) == (50.0, 40.0)
+    plain, first, here, *stages, rest = course
+    assert (plain, first, here) == (50.0, 10.0, 40.0)
     assert dict(zip(COURSE, stages, strict=True))["verify"] == 30.0
-    assert rest == pytest.approx(40.0 - 30.0 - 4.0)
+    assert rest == pytest.approx(40.0 - 2.0 - 30.0 - 4.0)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +84,24 @@ def test_a_missing_kernel_is_named(arithmetic: str, slow: bool) -> None:
 
 
 def test_all_sessions_together_are_tokens_over_time() -> None:
-    one = report("int8 + kernel")
-    assert "all 50" not in one  # nothing to add up
-    entry = {"output_tokens": 50, "seconds": 2.0, "plain_seconds": 2.5}
-    both = Report(sessions=[entry, {"output_tokens": 10, "seconds": 1.0, "plain_seconds": 0.5}])
+    assert "all 50 tokens: 25.0 tokens/s, plain 20.0: 1.25 times plain; 1.05" in report("int8")
+
+    def entry(output: int, seconds: float, prompt: float, plain: float, first: float) -> Any:
+        return {
+            "output_tokens": output,
+            "seconds": seconds,
+            "stages": {"prompt": prompt},
+            "plain_seconds": plain,
+            "plain_first_seconds": first,
+        }
+
+    both = Report(sessions=[entry(50, 2.0, 0.5, 2.5, 0.9), entry(10, 1.0, 0.1, 0.5, 0.3)])
     assert both.total == {
         "output_tokens": 60,
         "tokens_per_s": 20.0,
         "plain_tokens_per_s": 20.0,
         "times_plain": 1.0,
+        "times_plain_without_prompts": pytest.approx(1.8 / 2.4),
     }
     assert Report().total["times_plain"] == 0.0
 

@@ -68,8 +68,8 @@ def test_after_any_rollback_logits_equal_a_fresh_prefill():
     model.forward([Span(other, text)])
     pool.publish(other, text)
     cache = pool.open(text, 64)
-    assert cache.shared == cache.length == 48
-    model.forward([Span(cache, text[48:])])
+    assert cache.shared == cache.length == 56
+    model.forward([Span(cache, text[56:])])
     for step in range(25):
         keep = rng.randrange(len(text))
         cache.truncate(keep)  # into the shared blocks too
@@ -92,12 +92,12 @@ def test_a_shared_beginning_is_not_computed_again_and_gives_the_same_logits():
     used = pool.used
     other = text[:70] + ids(30, 7)
     second = pool.open(other, 128)
-    assert second.length == 64  # four whole blocks of the 70 tokens that agree
+    assert second.length == 64  # the whole blocks of the 70 tokens that agree
     assert pool.used - used == 64  # of 128
     got = model.forward([Span(second, other[64:], 36)])[0].logits
     assert (got - logits_alone(other, 36)).abs().max() < 1e-4
     # The last token is always left to compute, or there would be no row to read.
-    assert pool.open(text[:64], 64).length == 48
+    assert pool.open(text[:64], 64).length == 64 - BLOCK
 
 
 def test_nothing_is_shared_across_salts_or_different_beginnings():
@@ -110,7 +110,23 @@ def test_nothing_is_shared_across_salts_or_different_beginnings():
     assert pool.open([text[0] + 1, *text[1:]], 64, b"one").length == 0
     # The same block of text after another beginning is another block.
     assert pool.open(text[16:48] + text[:16], 64, b"one").length == 0
-    assert pool.open(text, 64, b"one").length == 48
+    assert pool.open(text, 64, b"one").length == 64 - BLOCK
+
+
+def test_what_is_public_is_shared_across_salts_and_nothing_behind_it():
+    pool, text = small_pool(4096), ids(64)
+    pool.public = tuple(text[:21])
+    first = pool.open(text, 64, b"one")
+    fill(first, text)
+    pool.publish(first, text, b"one")
+    shared = 21 // BLOCK * BLOCK
+    assert pool.open(text, 64, b"two").length == shared
+    assert pool.open(text[:21] + ids(43, 7), 64).length == shared
+    assert pool.open(text, 64, b"one").length == 64 - BLOCK
+    # The same text behind another beginning is another's, whatever its place.
+    assert pool.open([text[0] + 1, *text[1:]], 64, b"two").length == 0
+    assert pool.open(text[BLOCK:], 64, b"two").length == 0
+    assert seen(fill(pool.open([*text[:shared], 9], 64, b"two"), [9])) == [*text[:shared], 9]
 
 
 def test_writing_where_another_reads_copies():
@@ -119,11 +135,12 @@ def test_writing_where_another_reads_copies():
     fill(first, text)
     pool.publish(first, text)
     second = pool.open([*text, 9], 64)
-    assert second.table[:3] == first.table[:3]
+    assert second.table[: 48 // BLOCK] == first.table[: 48 // BLOCK]
     second.truncate(20)
     assert seen(fill(second, [1, 2, 3])) == [*text[:20], 1, 2, 3]
-    assert second.table[0] == first.table[0]
-    assert second.table[1] != first.table[1]
+    whole = 20 // BLOCK
+    assert second.table[:whole] == first.table[:whole]
+    assert second.table[whole] != first.table[whole]
     assert seen(fill(first, [7])) == [*text, 7]
 
 
@@ -134,23 +151,24 @@ def test_writing_into_a_published_block_takes_it_out_of_the_index():
     pool.publish(first, text)
     first.truncate(20)
     fill(first, [1] * 12)
-    assert pool.open([*text, 1], 64).length == 16
+    assert pool.open([*text, 1], 64).length == 20 // BLOCK * BLOCK
 
 
 def test_blocks_nobody_uses_are_found_again_until_their_memory_is_needed():
-    pool, text = small_pool(8 * BLOCK, spare=1.0), list(range(48))
-    first = pool.open(text, 48)
+    pool, text = small_pool(8 * BLOCK, spare=1.0), list(range(3 * BLOCK))
+    first = pool.open(text, len(text))
     fill(first, text)
     pool.publish(first, text)
     pool.release(first)
     pool.release(first)
     assert pool.used == 0
-    second = pool.open([*text, 1], 64)
-    assert second.length == 48
+    second = pool.open([*text, 1], 4 * BLOCK)
+    assert second.length == 3 * BLOCK
     assert seen(fill(second, [1])) == [*text, 1]
     pool.release(second)
     pool.open([5], 6 * BLOCK)  # of eight, three are only remembered: the last of them goes
-    assert pool.open(text[:17], 17).length == 16  # and now the second, for the 17th token
+    # And now the second, for the token behind the first.
+    assert pool.open(text[: BLOCK + 1], BLOCK + 1).length == BLOCK
     with pytest.raises(PoolFull):
         pool.open([5], 1)
 
@@ -158,22 +176,26 @@ def test_blocks_nobody_uses_are_found_again_until_their_memory_is_needed():
 def test_too_many_blocks_are_refused_and_nothing_changes():
     pool = small_pool(4 * BLOCK)
     first = pool.open([1], 3 * BLOCK)
-    fill(first, list(range(40)))
-    pool.publish(first, list(range(40)))
-    with pytest.raises(PoolFull, match="32 tokens of room are needed, 16 of 64 are left"):
-        pool.open(list(range(33)), 4 * BLOCK)
-    assert pool.used == 48
+    long = 5 * BLOCK // 2
+    fill(first, list(range(long)))
+    pool.publish(first, list(range(long)))
+    needed, left, room = 2 * BLOCK, BLOCK, 4 * BLOCK
+    with pytest.raises(
+        PoolFull, match=f"{needed} tokens of room are needed, {left} of {room} are left"
+    ):
+        pool.open(list(range(2 * BLOCK + 1)), 4 * BLOCK)
+    assert pool.used == 3 * BLOCK
     assert pool.open([2], BLOCK).length == 0
     with pytest.raises(PoolFull):
         pool.open([3], 1)
-    first.truncate(40)
+    first.truncate(long)
     with pytest.raises(PoolFull):
         first.reserve(BLOCK)
-    assert seen(fill(first, [9])) == [*range(40), 9]
+    assert seen(fill(first, [9])) == [*range(long), 9]
     with pytest.raises(ContextOverflow, match="4097"):
         first.reserve(4097 - first.length)
     with pytest.raises(ValueError, match="cannot truncate"):
-        first.truncate(42)
+        first.truncate(long + 2)
 
 
 def test_free_blocks_are_taken_in_runs():

@@ -9,6 +9,8 @@ import trio
 import trio.testing
 from engine_models import TableModel, prompts, seed, tiny_draft, tiny_drafter, tiny_target
 
+from node.inference.architecture import ModelError
+from node.inference.paged import BLOCK
 from node.inference.params import SamplingParams
 from node.inference.plain import decode_plain
 from node.inference.proposal import Draft, VerifyRequest
@@ -118,7 +120,7 @@ def test_sessions_of_one_client_share_what_they_begin_with():
     first = verifier.open(b"1", prompt, COUPLED, stops, seed=seed(1), salt=b"alice")
     model.rows.clear()
     second = verifier.open(b"2", prompt, COUPLED, stops, seed=seed(2), salt=b"alice")
-    assert model.rows == [[199 - 192]]
+    assert model.rows == [[199 - 199 // BLOCK * BLOCK]]
     third = verifier.open(b"3", prompt, COUPLED, stops, seed=seed(2), salt=b"bob")
     assert model.rows[1:] == [[199]]  # how fast it opens tells Bob nothing of Alice
     texts = {}
@@ -132,7 +134,38 @@ def test_sessions_of_one_client_share_what_they_begin_with():
     longer = [*prompt, *texts[1], *long_prompt(20, 5)]
     model.rows.clear()
     verifier.open(b"4", longer, COUPLED, stops, seed=seed(1), salt=b"alice")
-    assert model.rows == [[len(longer) - 1 - 192]]
+    assert model.rows == [[len(longer) - 1 - 207 // BLOCK * BLOCK]]
+
+
+def test_a_public_beginning_is_run_once_for_all_clients():
+    model = Passes(tiny_target())
+    verifier, stops = Verifier(model), StopRules(8)
+    template = long_prompt(3 * BLOCK + 2, 9)
+    verifier.share(template)
+    assert model.rows == [[len(template)]]
+    assert (verifier.sessions, verifier.reserved_tokens) == (0, 0)
+    prompts = [[*template, *long_prompt(40, number)] for number in (1, 2)]
+    model.rows.clear()
+    for number, (prompt, salt) in enumerate(zip(prompts, (b"alice", b"bob"), strict=True)):
+        session = verifier.open(bytes([number]), prompt, COUPLED, stops, seed=seed(1), salt=salt)
+        assert model.rows[0] == [len(prompt) - 1 - 3 * BLOCK]
+        want = decode_plain(tiny_target(), prompt, COUPLED, stops, seed=seed(1)).tokens
+        assert finish(verifier, session, prompt, 1) == want
+        model.rows.clear()
+    # What follows it is still each client's own.
+    verifier.open(b"3", prompts[0], COUPLED, stops, seed=seed(1), salt=b"bob")
+    assert model.rows == [[len(prompts[0]) - 1 - 3 * BLOCK]]
+
+
+def test_a_beginning_longer_than_the_room_is_cut_and_an_impossible_one_refused():
+    model = Passes(tiny_target())
+    Verifier(model, max_tokens=4 * BLOCK).share(long_prompt(100))
+    assert model.rows == [[4 * BLOCK]]
+    with pytest.raises(ModelError, match="vocabulary"):
+        Verifier(model).share([1 << 20])
+    Verifier(model).share([])
+    Verifier(TableModel(8, 1)).share([1, 2])  # its caches are its own
+    assert len(model.rows) == 1
 
 
 def test_memory_stays_bounded_over_500_sessions():
@@ -142,7 +175,7 @@ def test_memory_stays_bounded_over_500_sessions():
     verifier = Verifier(model, max_sessions=12, max_tokens=bound)
     rng = random.Random(1)
     live, most, refused = [], 0, 0
-    per_token = verifier.pool.block_bytes // 16
+    per_token = verifier.pool.block_bytes // BLOCK
     opened = 0
     while opened < 500:
         try:

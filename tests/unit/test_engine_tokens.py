@@ -233,6 +233,18 @@ def test_failing_or_hostile_templates_are_refused(tmp_path, template, message):
         tokenizer.chat([{"role": "user", "content": "hi"}])
 
 
+def test_the_opening_is_what_every_conversation_begins_with(tmp_path):
+    tokenizer, _ = with_template(tmp_path, "<system>You are kind.\n" + TEMPLATE)
+    assert tokenizer.opening == tuple(
+        tokenizer.encode_template("<system>You are kind.\n<user>x")[: len(tokenizer.opening)]
+    )
+    for words in ("Why?", "été", "9"):
+        chat = tokenizer.chat([{"role": "user", "content": words}])
+        assert tuple(chat[: len(tokenizer.opening)]) == tokenizer.opening
+    assert "You are kind." in tokenizer.decode(tokenizer.opening)
+    assert tiny_tokenizer().opening == ()
+
+
 def test_no_template_is_said_so():
     with pytest.raises(TokenizerError, match="no chat template"):
         tiny_tokenizer().chat([{"role": "user", "content": "hi"}])
