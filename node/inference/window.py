@@ -15,7 +15,7 @@ Pure: no clock, no randomness; the caller passes measured times in.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -346,9 +346,9 @@ class WindowControl:
         a = self.alpha if alpha is None else alpha
         return (1 - a ** (k + 1)) / (1 - a)
 
-    def expected_seconds(self, k: int) -> float:
+    def expected_seconds(self, k: int, own_alpha: float | None = None) -> float:
         """Wall time of a round of k drafts. K = 0 needs no drafts, nor an exchange if none is
-        seen to be waited for in such rounds."""
+        seen to be waited for in such rounds. `own_alpha`: `alpha`, for who asks of many windows."""
         if k == 0:
             alone = self.cost.seconds(1) if self._alone_pass is None else self._alone_pass
             return alone + (self._rtt_alone or 0.0)
@@ -360,21 +360,35 @@ class WindowControl:
         drafting = k * each
         if self._overlap:
             # The next window is ready if all k are accepted and the token after them was guessed.
-            drafting -= self.alpha ** (k + 1) * min(drafting, verify + exchange)
+            alpha = self.alpha if own_alpha is None else own_alpha
+            drafting -= alpha ** (k + 1) * min(drafting, verify + exchange)
         return drafting + verify + exchange
 
     def rate(self, k: int, alpha: float | None = None) -> float:
         """Expected tokens per second of windows of k, at the estimated or a given alpha. A drafter
         without a guess costs the exchange, and the round gives one token."""
-        tokens, seconds = self.expected_tokens(k, alpha), self.expected_seconds(k)
-        if k and self._silence:
-            empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
-            tokens = (1 - self._silence) * tokens + self._silence
-            seconds = (1 - self._silence) * seconds + self._silence * empty
-        return tokens / seconds if seconds > 0 else 0.0
+        a = self.alpha if alpha is None else alpha
+        return self._rates([(k, self.expected_seconds(k))], a)[0]
 
-    def _fastest(self, limit: int, alpha: float) -> int:
-        return max(range(limit + 1), key=lambda k: (self.rate(k, alpha), -k))
+    def _rates(self, windows: Iterable[tuple[int, float]], alpha: float) -> list[float]:
+        """`rate` of windows of which is known what they take."""
+        silence, rates = self._silence, []
+        empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
+        for k, seconds in windows:
+            tokens = (1 - alpha ** (k + 1)) / (1 - alpha)  # as `expected_tokens`
+            if k and silence:
+                tokens = (1 - silence) * tokens + silence
+                seconds = (1 - silence) * seconds + silence * empty
+            rates.append(tokens / seconds if seconds > 0 else 0.0)
+        return rates
+
+    def _fastest(self, limit: int) -> tuple[int, int]:
+        """The fastest window as far as is known, and the one that might be."""
+        own = self.alpha
+        # Twice the same seconds, and asked for in every round: told once.
+        windows = [(k, self.expected_seconds(k, own)) for k in range(limit + 1)]
+        known, hopeful = (self._rates(windows, a) for a in (own, self.hopeful_alpha))
+        return known.index(max(known)), hopeful.index(max(hopeful))
 
     # ------------------------------------------------------------ choice
 
@@ -394,8 +408,7 @@ class WindowControl:
         if not (self.cost.known(1) or self.cost.known(2)):
             self._why = "first round"
             return min(int(self._cap), limit)
-        best = self._fastest(limit, self.alpha)
-        hope = self._fastest(limit, self.hopeful_alpha)
+        best, hope = self._fastest(limit)
         if best == 0 and self._learning and hope:
             window = min(int(self._cap), hope)
             # One that is waited for, behind a trial for which the drafter has read all there was.

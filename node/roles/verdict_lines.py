@@ -35,7 +35,7 @@ from settlement.records import Order
 
 #: Rounds that nobody acts on are sent so many at a time: what a message costs its sender and both
 #: its readers beside its content (system calls, encryption, tasks woken) is more than that content.
-TOGETHER: Final = 4
+TOGETHER: Final = 8
 #: Seconds for which such a round waits for the next. Where the last took longer, none waits.
 HELD_SECONDS: Final = 0.04
 
@@ -141,12 +141,8 @@ class VerdictLines(Party):
         told: tuple[No, str] | None = None
         session_id = running.live.terms.order.session_id
         while True:
+            await self._hold(running, held, shown)
             changed = running.changed
-            until = held_until(running, running.rounds[held : shown(running)])
-            if until > trio.current_time():
-                with trio.move_on_at(until):
-                    await changed.wait()
-                continue
             while held < shown(running):
                 await channel.send(message(held, running.rounds[held]))
                 held += 1
@@ -159,6 +155,17 @@ class VerdictLines(Party):
                 await channel.send(self._state_message(running))
                 return
             if changed is running.changed:
+                await changed.wait()
+
+    async def _hold(self, running: Running, held: int, shown: Callable[[Running], int]) -> None:
+        """Returns when the rounds from `held` on that this reader may see wait for no more."""
+        with trio.CancelScope() as scope:
+            while True:
+                changed = running.changed
+                until = held_until(running, running.rounds[held : shown(running)])
+                if until <= trio.current_time():
+                    return
+                scope.deadline = until
                 await changed.wait()
 
     def _state_message(self, running: Running) -> StateMessage:

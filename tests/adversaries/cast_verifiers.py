@@ -218,8 +218,8 @@ class InflatedCounts(_Altering):
 class SecondVerdict(VerifierRole):
     """Sends the drafter another signed verdict on every round."""
 
-    async def _publish(self, running: Any, channel: Any, held: int, message: Any) -> None:
-        await super()._publish(running, _Twice(self, channel), held, message)
+    async def _publish(self, running: Any, channel: Any, *how: Any) -> None:
+        await super()._publish(running, _Twice(self, channel), *how)
 
 
 class _Twice:
