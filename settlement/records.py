@@ -12,6 +12,7 @@ nats; positions count output tokens from the prompt's end and stay absolute over
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -349,6 +350,12 @@ class VerdictLeaf(Record):
 NO_CUTOFF: Final = -(2**63)
 
 
+# Words of four lanes, the highest first, as big-endian bytes have them; turns them back as well.
+_BIG_ENDIAN: Final = operator.itemgetter(*(n ^ 3 for n in range(2 * BUCKETS)))
+_LANES: Final = struct.Struct(f">{2 * BUCKETS}Q")
+_PACKED: Final = struct.Struct(f">16x2Q{2 * BUCKETS}Q")
+
+
 @dataclass(frozen=True)
 class Sums:
     """What a sum tree adds up: output and accepted tokens, and per bucket the positions that were
@@ -398,11 +405,8 @@ class Sums:
     def buckets(self) -> tuple[int, ...]:
         """Eight words of four uint64 lanes, lane j of a word at bits 64·j: proposed buckets
         0–15, then accepted buckets 0–15."""
-        lanes = self.proposed_by_bucket + self.accepted_by_bucket
-        return tuple(
-            lanes[at] | lanes[at + 1] << 64 | lanes[at + 2] << 128 | lanes[at + 3] << 192
-            for at in range(0, 2 * BUCKETS, 4)
-        )
+        packed = self.packed
+        return tuple(int.from_bytes(packed[at : at + 32], "big") for at in range(32, 288, 32))
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -412,15 +416,19 @@ class Sums:
     @cached_property
     def packed(self) -> bytes:
         """288 bytes: `words`, big-endian. Hashed in sum nodes."""
-        return b"".join(uint(word, 32) for word in self.words)
+        lanes = self.proposed_by_bucket + self.accepted_by_bucket
+        return _PACKED.pack(self.accepted, self.output, *_BIG_ENDIAN(lanes))
 
     @classmethod
     def from_words(cls, output: int, accepted: int, buckets: tuple[int, ...]) -> Self:
         """The inverse of (output, accepted, buckets)."""
         if len(buckets) != 8:
             raise RecordError("Sums", "buckets", "not 8 words", buckets)
-        mask = (1 << 64) - 1
-        lanes = tuple(word >> (64 * lane) & mask for word in buckets for lane in range(4))
+        try:
+            packed = b"".join(uint(word, 32) for word in buckets)
+        except OverflowError as error:
+            raise RecordError("Sums", "buckets", "outside uint256", buckets) from error
+        lanes = _BIG_ENDIAN(_LANES.unpack(packed))
         return cls(output, accepted, lanes[:BUCKETS], lanes[BUCKETS:])
 
 

@@ -13,6 +13,7 @@ import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final, Self, get_args, get_type_hints
 
 from settlement.hashing import keccak256
@@ -197,13 +198,72 @@ def _read_specs(cls: type[Record]) -> tuple[FieldSpec, ...]:
     return tuple(specs)
 
 
+#: Of the widths that `struct` has: bytes to its letter, unsigned and signed.
+_LETTERS: Final = {1: "Bb", 2: "Hh", 4: "Ii", 8: "Qq"}
+
+
+class _Quick:
+    """The forms of a record of scalars alone, each in one call: what a party checks, hashes and
+    keeps in every round. What does not fit is left to the fields' own methods, which say why."""
+
+    def __init__(self, specs: tuple[FieldSpec, ...]) -> None:
+        self._bounds: tuple[tuple[Any, int, int], ...] = tuple(
+            (e.kind, e.size, e.size) if e.kind is bytes else (e.kind, e.low, e.high or 1)
+            for e in (spec.element for spec in specs)
+        )
+        self.values = attrgetter(*(spec.name for spec in specs))
+        self._bools = tuple(n for n, spec in enumerate(specs) if spec.element.kind is bool)
+        self._signed = tuple(n for n, spec in enumerate(specs) if spec.element.low < 0)
+        wire, words = ">", ">"
+        for element in (spec.element for spec in specs):
+            own = f"{element.size}s"
+            if element.kind is not bytes:
+                own = _LETTERS[element.size][element.low < 0]
+            wire += own
+            # A word's upper bytes: zeros, or a number's sign.
+            words += f"{32 - element.size}{'s' if element.low < 0 else 'x'}{own}"
+        self.wire, self._words = struct.Struct(wire), struct.Struct(words)
+
+    def fits(self, record: Any) -> bool:
+        """Whether every field is of its type."""
+        for value, (kind, low, high) in zip(self.values(record), self._bounds, strict=True):
+            if type(value) is not kind:
+                return False
+            if not low <= (len(value) if kind is bytes else value) <= high:
+                return False
+        return True
+
+    def words(self, record: Any) -> bytes:
+        """The fields' ABI words; for scalars those of EIP-712 too."""
+        if not self._signed:
+            return self._words.pack(*self.values(record))
+        values = list(self.values(record))
+        for place in reversed(self._signed):
+            fill = b"\xff" if values[place] < 0 else b"\0"
+            values.insert(place, fill * 32)
+        return self._words.pack(*values)
+
+    def read(self, raw: bytes) -> list[Any] | None:
+        """The fields behind the tag; None where `raw` is too short or a bool neither 0 nor 1."""
+        if len(raw) <= self.wire.size:
+            return None
+        values = list(self.wire.unpack_from(raw, 1))
+        for place in self._bools:
+            if values[place] > 1:
+                return None
+            values[place] = values[place] == 1
+        return values
+
+
 @dataclass(frozen=True)
 class _Shape:
-    """What follows from a record class alone, worked out once per class."""
+    """What follows from a record class alone, worked out once per class. `quick`: None for a record
+    with arrays, or with numbers of other widths."""
 
     specs: tuple[FieldSpec, ...]
     type_string: str
     type_hash: bytes
+    quick: _Quick | None
 
 
 _SHAPES: Final[dict[type, _Shape]] = {}
@@ -215,7 +275,12 @@ def _shape(cls: type[Record]) -> _Shape:
         specs = _read_specs(cls)
         inner = ",".join(f"{spec.type_name} {spec.solidity_name}" for spec in specs)
         text = f"{cls.__name__}({inner})"
-        shape = _SHAPES[cls] = _Shape(specs, text, keccak256(text.encode()))
+        plain = all(
+            spec.length is None and (spec.element.kind is bytes or spec.element.size in _LETTERS)
+            for spec in specs
+        )
+        quick = _Quick(specs) if plain and len(specs) > 1 else None
+        shape = _SHAPES[cls] = _Shape(specs, text, keccak256(text.encode()), quick)
     return shape
 
 
@@ -230,8 +295,11 @@ class Record:
     WIRE_TAG: ClassVar[int]
 
     def __post_init__(self) -> None:
+        shape = _shape(type(self))
+        if shape.quick is not None and shape.quick.fits(self):
+            return
         name = type(self).__name__
-        for spec in _shape(type(self)).specs:
+        for spec in shape.specs:
             spec.check(name, getattr(self, spec.name))
 
     @classmethod
@@ -250,20 +318,29 @@ class Record:
     @cached_property
     def struct_hash(self) -> bytes:
         """EIP-712 `hashStruct`: keccak256(typeHash ‖ encodeData), 32 bytes."""
-        words = [spec.eip712_word(getattr(self, spec.name)) for spec in _shape(type(self)).specs]
-        return keccak256(_shape(type(self)).type_hash, *words)
+        shape = _shape(type(self))
+        if shape.quick is not None:
+            return keccak256(shape.type_hash, shape.quick.words(self))
+        words = [spec.eip712_word(getattr(self, spec.name)) for spec in shape.specs]
+        return keccak256(shape.type_hash, *words)
 
     @cached_property
     def leaf_hash(self) -> bytes:
         """keccak256(0x00 ‖ typeHash ‖ abi.encode(fields)), for records with static fields."""
-        words = [spec.abi_words(getattr(self, spec.name)) for spec in _shape(type(self)).specs]
-        return keccak256(LEAF_PREFIX, _shape(type(self)).type_hash, *words)
+        shape = _shape(type(self))
+        if shape.quick is not None:
+            return keccak256(LEAF_PREFIX, shape.type_hash, shape.quick.words(self))
+        words = [spec.abi_words(getattr(self, spec.name)) for spec in shape.specs]
+        return keccak256(LEAF_PREFIX, shape.type_hash, *words)
 
     def to_wire(self) -> bytes:
         """Tag byte, then each field at its own width, big-endian; dynamic arrays after a uint16
         count. One record has exactly one wire form."""
+        shape = _shape(type(self))
         out = [bytes([self.WIRE_TAG])]
-        for spec in _shape(type(self)).specs:
+        if shape.quick is not None:
+            return out[0] + shape.quick.wire.pack(*shape.quick.values(self))
+        for spec in shape.specs:
             value = getattr(self, spec.name)
             if spec.length is None:
                 out.append(spec.element.pack(value))
@@ -286,6 +363,9 @@ class Record:
         """One record from the front of `raw`, and what follows it."""
         if not raw or raw[0] != cls.WIRE_TAG:
             raise RecordError(cls.__name__, "(tag)", f"expected tag {cls.WIRE_TAG}", raw[:1])
+        quick = _shape(cls).quick
+        if quick is not None and (found := quick.read(raw)) is not None:
+            return cls(*found), raw[1 + quick.wire.size :]
         at = 1
         values: dict[str, Any] = {}
 

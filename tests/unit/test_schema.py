@@ -11,8 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_strategies import ALL_RECORDS, any_record, records
 
+from settlement.hashing import keccak256
 from settlement.records import DraftLeaf, Order, SessionStart, Verdict, Voucher
-from settlement.schema import MAX_ARRAY, U8, U32, Record, RecordError, Solidity, U32s
+from settlement.schema import (
+    LEAF_PREFIX,
+    MAX_ARRAY,
+    U8,
+    U32,
+    Record,
+    RecordError,
+    Solidity,
+    U32s,
+)
 
 START = SessionStart(bytes(32), b"\x11" * 32, 5)
 
@@ -20,6 +30,50 @@ START = SessionStart(bytes(32), b"\x11" * 32, 5)
 @given(any_record)
 def test_wire_gives_the_record_back(record: Record) -> None:
     assert type(record).from_wire(record.to_wire()) == record
+
+
+@given(any_record)
+def test_every_form_is_the_fields_own_one_after_another(record: Record) -> None:
+    """Records of scalars are packed in one call."""
+    words, wire = b"", bytes([record.WIRE_TAG])
+    for spec in record.specs():
+        value = getattr(record, spec.name)
+        words += spec.eip712_word(value)
+        items = (value,) if spec.length is None else value
+        if spec.length == -1:
+            wire += len(value).to_bytes(2, "big")
+        wire += b"".join(spec.element.pack(item) for item in items)
+    assert record.to_wire() == wire
+    assert record.struct_hash == keccak256(record.type_hash(), words)
+    if all(spec.length is None for spec in record.specs()):
+        assert record.leaf_hash == keccak256(LEAF_PREFIX, record.type_hash(), words)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_the_ends_of_every_signed_width_are_packed_as_solidity_does(size: int) -> None:
+    bits = 8 * size
+    kind = Annotated[int, Solidity(f"int{bits}")]
+
+    @dataclass(frozen=True)
+    class Signed(Record):
+        WIRE_TAG: ClassVar[int] = 250
+        flag: Annotated[bool, Solidity("bool")]
+        number: kind  # type: ignore[valid-type]
+
+    Signed.__annotations__["number"] = kind
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    for number in (low, -1, 0, 1, high):
+        record = Signed(True, number)
+        word = number.to_bytes(32, "big", signed=True)
+        assert record.struct_hash == keccak256(record.type_hash(), (1).to_bytes(32, "big"), word)
+        assert Signed.from_wire(record.to_wire()) == record
+    for number in (low - 1, high + 1, True, 0.0):
+        with pytest.raises(RecordError):
+            Signed(True, number)
+    with pytest.raises(RecordError):
+        Signed(1, 0)
+    with pytest.raises(RecordError, match="a bool is 0 or 1"):
+        Signed.from_wire(b"\xfa\x02" + bytes(size))
 
 
 @given(any_record)
