@@ -293,6 +293,8 @@ class Generator:
             "accepted": sum(r.verdict.verdict.k for r in rounds),
             "output_tokens": len(outcome.tokens),
             "seconds": outcome.seconds,
+            "first_seconds": outcome.first_seconds,
+            "first_tokens": rounds[0].verdict.verdict.emitted if rounds else 0,
             "signed_by_all": payment is not None and payment.complete,
             "receipt_path": str(path),
         }

@@ -259,9 +259,16 @@ MUTANTS: Final = (
     Mutant(
         "blocks-shared-between-clients",
         _ENGINE + "paged.py",
-        "    key = hashlib.sha256(salt).digest()",
-        "    key = hashlib.sha256().digest()",
+        '                key, salted = hashlib.sha256(b"salt" + key + salt).digest(), True',
+        '                key, salted = hashlib.sha256(b"salt" + key).digest(), True',
         "test_engine_serving.py::test_sessions_of_one_client_share_what_they_begin_with",
+    ),
+    Mutant(
+        "every-beginning-is-public",
+        _ENGINE + "paged.py",
+        "        open_to_all = int(differ[0]) if len(differ) else len(public)",
+        "        open_to_all = len(public)",
+        "test_engine_paged.py::test_what_is_public_is_shared_across_salts_and_nothing_behind_it",
     ),
     Mutant(
         "changed-blocks-stay-published",

@@ -245,7 +245,7 @@ class _Quick:
 
     def read(self, raw: bytes) -> list[Any] | None:
         """The fields behind the tag; None where `raw` is too short or a bool neither 0 nor 1."""
-        if len(raw) <= self.wire.size:
+        if type(raw) is not bytes or len(raw) <= self.wire.size:
             return None
         values = list(self.wire.unpack_from(raw, 1))
         for place in self._bools:

@@ -50,18 +50,20 @@ class Report:
     @property
     def total(self) -> dict[str, Any]:
         """All sessions together: their tokens over their time, and over that of plain decoding; and
-        the latter once more without the prompts' passes, of which a verifier has fewer to run."""
-        output = sum(entry["output_tokens"] for entry in self.sessions)
-        here = sum(entry["seconds"] for entry in self.sessions)
-        plain = sum(entry["plain_seconds"] for entry in self.sessions)
-        after = here - sum(entry["stages"]["prompt"] for entry in self.sessions)
-        plain_after = plain - sum(entry["plain_first_seconds"] for entry in self.sessions)
+        the latter once more from the first round on, for a verifier runs less of the prompts."""
+
+        def total(name: str) -> Any:
+            return sum(entry[name] for entry in self.sessions)
+
+        output, here, plain = total("output_tokens"), total("seconds"), total("plain_seconds")
+        later = output - total("first_tokens"), here - total("first_seconds")
+        alone = output - len(self.sessions), plain - total("plain_first_seconds")
         return {
             "output_tokens": output,
             "tokens_per_s": output / here if here else 0.0,
             "plain_tokens_per_s": output / plain if plain else 0.0,
             "times_plain": plain / here if here else 0.0,
-            "times_plain_without_prompts": plain_after / after if after > 0 else 0.0,
+            "times_plain_after_first": after_first(*later, *alone),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -88,6 +90,14 @@ class Report:
             "contracts": self.contracts,
             "faults": self.faults,
         }
+
+
+def after_first(tokens: int, seconds: float, plain_tokens: int, plain_seconds: float) -> float:
+    """Tokens per second behind the first round, over plain decoding's behind the first token; 0
+    where nothing came behind them."""
+    if min(tokens, seconds, plain_tokens, plain_seconds) <= 0:
+        return 0.0
+    return (tokens / seconds) / (plain_tokens / plain_seconds)
 
 
 def stages_since(
@@ -120,6 +130,8 @@ def session_entry(done: dict[str, Any], checked: Checked) -> dict[str, Any]:
         "accepted",
         "output_tokens",
         "seconds",
+        "first_seconds",
+        "first_tokens",
         "drafter",
         "verifier",
         "receipt_path",
@@ -265,7 +277,7 @@ def _print_sessions(report: Report, show: Show) -> None:
         show(
             f"  all {total['output_tokens']} tokens: {total['tokens_per_s']:.1f} tokens/s, plain "
             f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain; "
-            f"{total['times_plain_without_prompts']:.2f} from the first token on"
+            f"{total['times_plain_after_first']:.2f} from the first round on"
         )
     _print_course(report, show)
 

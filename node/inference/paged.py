@@ -339,7 +339,8 @@ class BlockPool:
         key, salted = bytes(32), False
         for end in range(BLOCK, len(words) + 1, BLOCK):
             if end > open_to_all and not salted:
-                key, salted = hashlib.sha256(key + salt).digest(), True
+                # Named, or a salt could pass for a block of text.
+                key, salted = hashlib.sha256(b"salt" + key + salt).digest(), True
             key = hashlib.sha256(key + words[end - BLOCK : end].tobytes()).digest()
             out.append(key)
         return out

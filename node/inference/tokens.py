@@ -124,8 +124,9 @@ class Tokenizer:
                 .from_string(self.chat_template)
                 .render(messages=list(messages), add_generation_prompt=True, tools=None, **special)
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
-            raise TokenizerError(f"the chat template fails: {error}") from None
+        except Exception as error:  # the template is a program: it can fail in any way
+            reason = str(error) or type(error).__name__
+            raise TokenizerError(f"the chat template fails: {reason}") from None
 
     @cached_property
     def opening(self) -> tuple[int, ...]:

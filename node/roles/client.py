@@ -58,7 +58,8 @@ class Outcome:
     """A finished request."""
 
     sessions: list[Served]
-    seconds: float  # from the first session's start to its last round
+    seconds: float  # from the first session's start to the last round,
+    first_seconds: float  # and to the first
     nonces: tuple[bytes, bytes]
 
     @property
@@ -135,7 +136,8 @@ class ClientRole(SessionOpener):
             finished = served.moved or perf_counter()
             await self._settle_up(served, patience=5.0)
             if why is None:
-                return Outcome(sessions, finished - started, nonces)
+                first = sessions[0].first or finished
+                return Outcome(sessions, finished - started, first - started, nonces)
             self.node.journal.set_session_state(served.terms.start_hash, "closed")
             if self.node.clock() >= served.terms.order.deadline:
                 count = len(served.delivery.output + served.state.tokens)
@@ -324,6 +326,7 @@ class ClientRole(SessionOpener):
         served.state = advance(terms, state, done, stop_string=stopped)
         served.rounds.append(done)
         served.moved = perf_counter()
+        served.first = served.first or served.moved
         self.purse.till.count_round(terms, done)
         return done
 

@@ -53,7 +53,8 @@ class Served:
     payment: Payment | None = None
     paying: bool = False  # a task of this session collects signatures
     owing: bool = False  # and must do so once more
-    moved: float = 0.0  # when its last round came (perf_counter)
+    first: float = 0.0  # when its first round came (perf_counter),
+    moved: float = 0.0  # and its last
 
 
 class SessionOpener:

@@ -115,6 +115,8 @@ SESSION = {
     "accepted": COUNT,
     "output_tokens": COUNT,
     "seconds": NUMBER,
+    "first_seconds": NUMBER,
+    "first_tokens": COUNT,
     "plain_seconds": NUMBER,
     "plain_first_seconds": NUMBER,
     "stages": (dict,),

@@ -4,6 +4,7 @@ and what they teach is what the text says."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,9 @@ def test_a_crash_during_trials_loses_nothing(crashing: str, tmp_path: Path) -> N
         assert len(outcome.tokens) == 12
 
 
-def test_rounds_that_nobody_acts_on_come_together() -> None:
+def coming(slow: Sequence[int] = ()) -> list[float]:
+    """When each of `TOKENS` rounds that nobody acts on came to the client: seconds from the first.
+    Their passes take a quarter of what a round is held for; four times as long where `slow`."""
     arena, policy = Arena(seed=25), Trying(k=0, trying=False)
     plan = arena.plan(max_tokens=TOKENS, stop_ids=(), first_k=0)
     came: list[float] = []
@@ -253,7 +256,7 @@ def test_rounds_that_nobody_acts_on_come_together() -> None:
             verify = role.engine.verify
 
             async def passing(handle: Any, draft: Any, value: bytes) -> Any:
-                await trio.sleep(HELD_SECONDS / 4)
+                await trio.sleep((4 if draft.base in slow else 0.25) * HELD_SECONDS)
                 return await verify(handle, draft, value)
 
             role.engine.verify = passing
@@ -266,6 +269,11 @@ def test_rounds_that_nobody_acts_on_come_together() -> None:
     outcome = run_deterministically(25, ask)
     assert outcome.tokens == plain(plan, outcome)
     assert len(came) == TOKENS
+    return [at - came[0] for at in came]
+
+
+def test_rounds_that_nobody_acts_on_come_together() -> None:
+    came = coming()
     times = sorted(set(came))
     sizes = [came.count(at) for at in times]
     assert sizes[0] == 1  # the first comes at once
@@ -273,6 +281,14 @@ def test_rounds_that_nobody_acts_on_come_together() -> None:
     assert len(times) <= 2 + -(-(TOKENS - 1) // (TOGETHER - 1))
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert max(gaps) <= TOGETHER * HELD_SECONDS
+
+
+def test_rounds_wait_for_no_other_that_is_long_in_coming() -> None:
+    slow = 5
+    came = coming([slow])
+    # The four behind the first are there after a quarter each, and then held once.
+    assert came[slow - 1] <= (4 * 0.25 + 1.1) * HELD_SECONDS
+    assert came[slow] >= came[slow - 1] + 2 * HELD_SECONDS
 
 
 @pytest.mark.parametrize(

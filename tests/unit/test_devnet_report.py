@@ -34,6 +34,8 @@ def report(arithmetic: str) -> str:
         "trial_drafts": 4,
         "trial_drafts_right": 1,
         "seconds": 2.0,
+        "first_seconds": 0.4,
+        "first_tokens": 1,
         "plain_seconds": 2.5,
         "plain_first_seconds": 0.5,
         "stages": dict.fromkeys(COURSE, 0.0) | {"prompt": 0.1, "verify": 1.5, "commit": 0.2},
@@ -84,26 +86,31 @@ def test_a_missing_kernel_is_named(arithmetic: str, slow: bool) -> None:
 
 
 def test_all_sessions_together_are_tokens_over_time() -> None:
-    assert "all 50 tokens: 25.0 tokens/s, plain 20.0: 1.25 times plain; 1.05" in report("int8")
+    assert "all 50 tokens: 25.0 tokens/s, plain 20.0: 1.25 times plain; 1.25" in report("int8")
 
-    def entry(output: int, seconds: float, prompt: float, plain: float, first: float) -> Any:
+    def entry(output: int, here: tuple[float, float, int], plain: tuple[float, float]) -> Any:
+        seconds, first, tokens = here
         return {
             "output_tokens": output,
             "seconds": seconds,
-            "stages": {"prompt": prompt},
-            "plain_seconds": plain,
-            "plain_first_seconds": first,
+            "first_seconds": first,
+            "first_tokens": tokens,
+            "plain_seconds": plain[0],
+            "plain_first_seconds": plain[1],
         }
 
-    both = Report(sessions=[entry(50, 2.0, 0.5, 2.5, 0.9), entry(10, 1.0, 0.1, 0.5, 0.3)])
+    long, short = entry(50, (2.0, 0.5, 3), (2.5, 0.9)), entry(10, (1.0, 0.1, 1), (0.5, 0.3))
+    both = Report(sessions=[long, short])
     assert both.total == {
         "output_tokens": 60,
         "tokens_per_s": 20.0,
         "plain_tokens_per_s": 20.0,
         "times_plain": 1.0,
-        "times_plain_without_prompts": pytest.approx(1.8 / 2.4),
+        "times_plain_after_first": pytest.approx((56 / 2.4) / (58 / 1.8)),
     }
-    assert Report().total["times_plain"] == 0.0
+    assert Report().total["times_plain"] == Report().total["times_plain_after_first"] == 0.0
+    only = entry(1, (0.3, 0.3, 1), (0.2, 0.2))
+    assert Report(sessions=[only]).total["times_plain_after_first"] == 0.0
 
 
 def test_a_prompt_is_shown_on_one_line() -> None:

@@ -123,8 +123,13 @@ def test_what_is_public_is_shared_across_salts_and_nothing_behind_it():
     assert pool.open(text, 64, b"two").length == shared
     assert pool.open(text[:21] + ids(43, 7), 64).length == shared
     assert pool.open(text, 64, b"one").length == 64 - BLOCK
-    # The same text behind another beginning is another's, whatever its place.
-    assert pool.open([text[0] + 1, *text[1:]], 64, b"two").length == 0
+    # A text that begins otherwise is its own client's, and so is one that goes on otherwise.
+    for at in (0, BLOCK + 1):
+        other = [*text[:at], text[at] + 1, *text[at + 1 :]]
+        fill(cache := pool.open(other, 64, b"one"), other[cache.length :])
+        pool.publish(cache, other, b"one")
+        assert pool.open(other, 64, b"one").length == 64 - BLOCK
+        assert pool.open(other, 64, b"two").length == at // BLOCK * BLOCK
     assert pool.open(text[BLOCK:], 64, b"two").length == 0
     assert seen(fill(pool.open([*text[:shared], 9], 64, b"two"), [9])) == [*text[:shared], 9]
 

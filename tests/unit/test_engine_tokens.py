@@ -225,6 +225,9 @@ def test_chat_templates_render_as_transformers_does(tmp_path):
         ("{{ ''.__class__.__mro__ }}", "fails"),
         ("{% for x in", "fails"),
         ("{{ messages[5].role.a }}", "fails"),
+        ("{{ 1 // 0 }}", "fails"),
+        ("{{ range(10 ** 9) }}", "fails"),
+        ("{{ ''.encode('nope') }}", "fails"),
     ],
 )
 def test_failing_or_hostile_templates_are_refused(tmp_path, template, message):
