@@ -11,6 +11,8 @@ whose disk syncs slowly and says so in `status`.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -74,6 +76,17 @@ class SlotTaken(JournalError):
             f"slot {slot} already holds a signed record; send that one again, never a second"
         )
         self.slot, self.record, self.signature = slot, record, signature
+
+
+def _keep_private(path: str) -> None:
+    """The file, made if need be, is its owner's alone: prompts, salts and secrets lie in it. What
+    SQLite puts beside it gets the same mode."""
+    if path == ":memory:":
+        return
+    with contextlib.suppress(OSError):  # SQLite says it better
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if os.stat(path).st_mode & 0o077:
+            os.chmod(path, 0o600)
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,7 @@ class Journal:
         self._hook = hook
         self._open = False  # inside a batch
         try:
+            _keep_private(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={durability.upper()}")
@@ -456,6 +470,7 @@ class Journal:
         """A consistent copy at `target`, made while the node runs; refuses to overwrite."""
         if target.exists():
             raise JournalError(f"{target} exists; name a new file")
+        _keep_private(str(target))
         with sqlite3.connect(target) as copy:
             self._db.backup(copy)
         copy.close()

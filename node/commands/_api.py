@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from typing import Any
+from urllib.parse import urlsplit
 
 from node.commands import CommandError
 
 API_VARIABLE = "VERDRAFT_API"
+EXAMPLE = "http://127.0.0.1:8080"
 
 
 def add_api(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,7 @@ def add_api(parser: argparse.ArgumentParser) -> None:
         "--api",
         default=os.environ.get(API_VARIABLE),
         metavar="URL",
-        help=f"the node's private port, e.g. http://127.0.0.1:8080 (default: ${API_VARIABLE})",
+        help=f"the node's private port, e.g. {EXAMPLE} (default: ${API_VARIABLE})",
     )
 
 
@@ -27,7 +29,15 @@ def require_api(args: argparse.Namespace) -> str:
             f"which node? Give --api URL or set {API_VARIABLE}; the node logs its API when it is "
             "ready, and `devnet --serve` prints it"
         )
-    return str(args.api).rstrip("/")
+    api = str(args.api) if "://" in args.api else f"http://{args.api}"
+    try:
+        place = urlsplit(api)
+        fits = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise CommandError(f"{args.api} is no address of a node; it is one like {EXAMPLE}")
+    return api.rstrip("/")
 
 
 def read_view(api: str, path: str) -> Any:

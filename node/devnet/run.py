@@ -55,7 +55,7 @@ def _folder(options: DevnetOptions) -> Iterator[Path]:
     if options.keep is not None:
         if options.keep.exists() and any(options.keep.iterdir()):
             raise CommandError(f"{options.keep} is not empty; name a new folder for --keep")
-        options.keep.mkdir(parents=True, exist_ok=True)
+        options.keep.mkdir(parents=True, exist_ok=True, mode=0o700)  # keys and passwords lie there
         yield options.keep.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="verdraft-devnet-") as name:
@@ -318,7 +318,7 @@ def await_audited(fleet: Fleet, chain: books.ChainReader) -> None:
                 if a["state"] == "done"
             }
             waiting += [
-                f"{running.operator.name}: {lane.key}"
+                f"{running.operator.name}: draw {lane.key[0]}/{lane.key[1]}"
                 for lane in drawn
                 if running.operator.address in lane.auditors(model) and lane.key not in done
             ]

@@ -51,8 +51,10 @@ def events(api: str, wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:
             line.request("POST", f"{place.path.rstrip('/')}/v1/generate", body, kind_of_body)
             answer = line.getresponse()
             if answer.status != 200:
-                text = answer.read().decode(errors="replace")
-                raise GenerationFailed(f"the client answered {answer.status}: {text}")
+                text = answer.read(2000).decode(errors="replace").strip()
+                if answer.status == 404 or not text:
+                    text = "no client's API is served there; is it the chain's port, or a payee's?"
+                raise GenerationFailed(f"{api} answered {answer.status}: {text}")
             for row in answer:
                 if row.startswith(b"data: "):
                     yield json.loads(row[6:])

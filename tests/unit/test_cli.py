@@ -189,6 +189,22 @@ def test_peers_show_prices_and_claims_and_name_what_is_no_node(
     assert "VERDRAFT_API" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "api",
+    ["http://127.0.0.1:PORT", "http://127.0.0.1:99999", "ftp://127.0.0.1", "http://", "a b:c"],
+)
+def test_what_is_no_address_of_a_node_is_said_so(
+    api: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ask", "hi", "--api", api]) == 1
+    assert f"{api} is no address of a node; it is one like http://" in capsys.readouterr().err
+
+
+def test_an_address_needs_no_scheme(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", "hi", "--api", "127.0.0.1:9"]) == 1
+    assert "the client at http://127.0.0.1:9 does not answer" in capsys.readouterr().err
+
+
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser()

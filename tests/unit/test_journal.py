@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -149,6 +150,21 @@ def test_pruning_drops_old_closed_sessions_and_keeps_slots(tmp_path: Path) -> No
     assert journal.prune(before=10.0) == 1
     assert journal.rounds(b"s" * 32) == []
     assert journal.signed("verdict:1", SessionStart) is not None
+
+
+def test_a_journal_and_its_backup_are_their_owners_alone(tmp_path: Path) -> None:
+    path, copy = tmp_path / "journal.sqlite", tmp_path / "copy.sqlite"
+    before = os.umask(0)
+    try:
+        path.touch(0o644)  # as earlier versions made it
+        journal = Journal(path)
+        journal.backup(copy)
+    finally:
+        os.umask(before)
+    found = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    journal.close()
+    assert found == dict.fromkeys(found, 0o600)
+    assert {"journal.sqlite", "journal.sqlite-wal", "copy.sqlite"} <= found.keys()
 
 
 def test_a_backup_is_a_journal_and_never_overwrites(tmp_path: Path) -> None:
