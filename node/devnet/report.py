@@ -236,8 +236,9 @@ def tokens(units: int | str) -> str:
 
 def print_report(report: Report, show: Show) -> None:
     """The whole report."""
-    _print_sessions(report, show)
-    _print_alpha(report, show)
+    if report.sessions:
+        _print_sessions(report, show)
+        _print_alpha(report, show)
     _print_money(report, show)
     _print_gas(report, show)
     _print_rest(report, show)
@@ -272,20 +273,17 @@ def _print_sessions(report: Report, show: Show) -> None:
     table(show, (*heads, "plain tokens/s", "times plain", "check", "near-ties", "receipt"), rows)
     if any(entry["trial_drafts"] for entry in report.sessions):
         show("  tried: drafts asked for to learn what they would be worth; no round waits for them")
-    if rows:
-        total = report.total
-        show(
-            f"  all {total['output_tokens']} tokens: {total['tokens_per_s']:.1f} tokens/s, plain "
-            f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain; "
-            f"{total['times_plain_after_first']:.2f} from the first round on"
-        )
+    total = report.total
+    show(
+        f"  all {total['output_tokens']} tokens: {total['tokens_per_s']:.1f} tokens/s, plain "
+        f"{total['plain_tokens_per_s']:.1f}: {total['times_plain']:.2f} times plain; "
+        f"{total['times_plain_after_first']:.2f} from the first round on"
+    )
     _print_course(report, show)
 
 
 def _print_course(report: Report, show: Show) -> None:
     """Where the sessions' time went, and what the same text takes without anybody else."""
-    if not report.sessions:
-        return
     show(f"\nwhere the time went, ms per token (products: {report.arithmetic})")
     rows: list[Sequence[Any]] = []
     for entry in report.sessions:
