@@ -259,10 +259,9 @@ def test_one_command_settles_and_leaves_nothing(
         tier = "float32" if "float" in words else "exact"
         assert {done["tier"] for done in report["sessions"]} == {tier}
         # Auditors run the draft model again too where its distributions matter.
+        # (Of two sessions on one lane the drawn positions may leave one out.)
+        drafts = {audit["false_drafts"] for audit in report["audits"]}
         (done,) = report["sessions"][-1:]
-        drafts = {
-            a["false_drafts"] for a in report["audits"] if a["session_id"] == done["session_id"]
-        }
         lookup = int(done["draft_model"], 16) == 0
         assert drafts == ({0} if mode == "rejection" and not lookup else {None})
         assert "not ended in order" not in run.output
