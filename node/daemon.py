@@ -73,7 +73,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Holds the data folder's lock file; a second daemon on it is refused, whatever its ports.
     AlreadyRunning, or ConfigError where the folder cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opened = (folder / "lock").open("a+")
     except OSError as error:
         raise ConfigError(f"data_dir {folder} cannot be written: {error.strerror}") from error

@@ -11,7 +11,6 @@ whose disk syncs slowly and says so in `status`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import time
@@ -83,10 +82,18 @@ def _keep_private(path: str) -> None:
     SQLite puts beside it gets the same mode."""
     if path == ":memory:":
         return
-    with contextlib.suppress(OSError):  # SQLite says it better
+    try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        if os.stat(path).st_mode & 0o077:
+    except OSError:
+        return  # SQLite finds the same and says it
+    if os.stat(path).st_mode & 0o077:
+        try:
             os.chmod(path, 0o600)
+        except OSError as error:
+            raise JournalError(
+                f"others can read {path}, and it is not yours to change ({error.strerror}); have "
+                f"its owner run: chmod 600 {path}"
+            ) from error
 
 
 @dataclass(frozen=True)

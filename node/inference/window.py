@@ -343,8 +343,7 @@ class WindowControl:
         return min(self.alpha + 2 * math.sqrt(self.alpha * (1 - self.alpha) / trials), 0.999)
 
     def expected_tokens(self, k: int, alpha: float | None = None) -> float:
-        a = self.alpha if alpha is None else alpha
-        return (1 - a ** (k + 1)) / (1 - a)
+        return _tokens(k, self.alpha if alpha is None else alpha)
 
     def expected_seconds(self, k: int, own_alpha: float | None = None) -> float:
         """Wall time of a round of k drafts. K = 0 needs no drafts, nor an exchange if none is
@@ -375,7 +374,7 @@ class WindowControl:
         silence, rates = self._silence, []
         empty = self.cost.seconds(1) + (self._exchange if self._rtt is None else self._rtt)
         for k, seconds in windows:
-            tokens = (1 - alpha ** (k + 1)) / (1 - alpha)  # as `expected_tokens`
+            tokens = _tokens(k, alpha)
             if k and silence:
                 tokens = (1 - silence) * tokens + silence
                 seconds = (1 - silence) * seconds + silence * empty
@@ -596,6 +595,11 @@ class WindowControl:
             "cap": int(self._cap),
             "tokens_per_second": {k: self.rate(k) for k in range(self.max_window + 1)},
         }
+
+
+def _tokens(k: int, alpha: float) -> float:
+    """Expected tokens of a round of k drafts (Leviathan et al. 2023)."""
+    return (1 - alpha ** (k + 1)) / (1 - alpha)
 
 
 def _seconds(done: Round) -> float:

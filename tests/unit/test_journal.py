@@ -167,6 +167,20 @@ def test_a_journal_and_its_backup_are_their_owners_alone(tmp_path: Path) -> None
     assert {"journal.sqlite", "journal.sqlite-wal", "copy.sqlite"} <= found.keys()
 
 
+def test_a_readable_journal_of_somebody_elses_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "journal.sqlite"
+    path.touch()
+    path.chmod(0o644)
+    monkeypatch.setattr(os, "chmod", refuse)
+    with pytest.raises(JournalError, match="have its owner run: chmod 600"):
+        Journal(path)
+
+
 def test_a_backup_is_a_journal_and_never_overwrites(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     journal.set_fact("cursor", "7")
